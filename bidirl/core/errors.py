@@ -5,6 +5,7 @@
     ├── InvariantError     a numbered invariant of docs/invariants.md was about to be broken
     ├── PolicyError        a user's policy, splitter or model raised, or returned something unusable
     ├── WorkerError        a worker died, failed to start, or answered with an error
+    │   └── SwitchError    a hot switch failed and was rolled back: the run goes on without the lease
     └── StallError         nothing made progress for too long; names who waits for what
 """
 
@@ -33,6 +34,10 @@ class PolicyError(BidirlError):
 
 class WorkerError(BidirlError):
     """A worker died, failed to start, or reported an error that it cannot recover from."""
+
+
+class SwitchError(WorkerError):
+    """A switch-in failed and was rolled back: the auxiliary is passive and the primary of its device works."""
 
 
 class StallError(BidirlError):

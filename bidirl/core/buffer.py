@@ -1,0 +1,111 @@
+"""The rollout buffer: unfinished and finished groups, and which B of them form the next batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from bidirl.core.errors import InvariantError
+from bidirl.core.groups import Group
+from bidirl.core.staleness import StalenessBound
+
+
+class RolloutBuffer:
+    """Knows every group that was issued and not yet consumed or dropped.
+
+    ``pinned`` consumption takes groups strictly in order; otherwise the oldest finished groups go first (by oldest
+    version, then by completion), and a batch waits for every group that the next step would find too old.
+    """
+
+    def __init__(self, bound: StalenessBound, pinned: bool) -> None:
+        self._bound = bound
+        self._pinned = pinned
+        self._unfinished: dict[int, int] = {}
+        self._unfinished_by_version: Counter[int] = Counter()
+        self._finished: dict[int, Group] = {}
+        self._next_in_order = 0
+
+    @property
+    def num_finished(self) -> int:
+        """Finished groups waiting to be consumed."""
+        return len(self._finished)
+
+    @property
+    def unfinished_ids(self) -> tuple[int, ...]:
+        """Issued groups that are not finished, in the order in which they were issued."""
+        return tuple(self._unfinished)
+
+    def issue(self, group: Group) -> None:
+        """A group has been issued."""
+        self._unfinished[group.group_id] = group.started_version
+        self._unfinished_by_version[group.started_version] += 1
+
+    def finish(self, group: Group) -> None:
+        """A group has finished."""
+        self._forget_unfinished(group.group_id)
+        self._finished[group.group_id] = group
+
+    def drop(self, group_id: int) -> None:
+        """An unfinished group leaves."""
+        self._forget_unfinished(group_id)
+
+    def _forget_unfinished(self, group_id: int) -> None:
+        version = self._unfinished.pop(group_id, None)
+        if version is None:
+            raise InvariantError(1, f"group {group_id} finished but was not running")
+        self._unfinished_by_version[version] -= 1
+        if not self._unfinished_by_version[version]:
+            del self._unfinished_by_version[version]
+
+    def num_missing(self, version: int) -> int:
+        """Q_r: groups that must still finish before the batch of ``version`` can be formed."""
+        size = self._bound.groups_per_batch
+        if self._pinned:
+            wanted = range(self._next_in_order, self._next_in_order + size)
+            return sum(group_id not in self._finished for group_id in wanted)
+        return max(size - len(self._finished), self._must_wait_for(version))
+
+    def missing_ids(self, version: int) -> tuple[int, ...]:
+        """Unfinished issued groups that the next batch waits for, oldest first; fresh groups are not among them."""
+        missing = self.num_missing(version)
+        if self._pinned:
+            last = self._next_in_order + self._bound.groups_per_batch
+            return tuple(sorted(i for i in self._unfinished if i < last))[:missing]
+        return tuple(sorted(self._unfinished, key=lambda i: (self._unfinished[i], i))[:missing])
+
+    def take_batch(self, version: int) -> tuple[Group, ...] | None:
+        """Remove and return the batch of ``version``, or ``None`` while it cannot be formed.
+
+        Raises:
+            InvariantError: if the staleness bound would be broken (3).
+        """
+        if self.num_missing(version) > 0:
+            return None
+        size = self._bound.groups_per_batch
+        if self._pinned:
+            ids = list(range(self._next_in_order, self._next_in_order + size))
+            self._next_in_order += size
+        else:
+            order = enumerate(self._finished.values())
+            ranked = sorted((group.oldest_version, position, group.group_id) for position, group in order)
+            ids = [group_id for _, _, group_id in ranked[:size]]
+        batch = tuple(self._finished.pop(group_id) for group_id in ids)
+        staleness = [version - group.oldest_version for group in batch]
+        if not self._bound.allows(staleness):
+            raise InvariantError(3, f"batch of version {version} would have staleness {sorted(staleness, reverse=True)[:5]}")
+        if not self._pinned and self._left_behind(version) > self._bound.late_quota:
+            raise InvariantError(3, f"{self._left_behind(version)} groups would be too old for the batch after {version}")
+        return batch
+
+    def _must_wait_for(self, version: int) -> int:
+        """Unfinished groups without which the bound would break at the next step."""
+        late = self._bound.newest_must_take(version)
+        quota = self._bound.newest_quota(version)
+        overdue = sum(n for v, n in self._unfinished_by_version.items() if v <= late)
+        borderline = self._unfinished_by_version.get(quota, 0)
+        return overdue + max(0, borderline - self._bound.late_quota)
+
+    def _left_behind(self, version: int) -> int:
+        """Groups left over that would have staleness n + 1 or more at the next step."""
+        limit = self._bound.newest_quota(version)
+        unfinished = sum(n for v, n in self._unfinished_by_version.items() if v <= limit)
+        return unfinished + sum(group.oldest_version <= limit for group in self._finished.values())
