@@ -14,6 +14,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseHistory:
+    """What earlier leases of one direction were like, for gates that go by moving averages instead of models.
+
+    Attributes:
+        recent_switch_seconds: C_in + C_out of the last closed leases, newest last (at least the last three).
+        sample_seconds: wall seconds of rollout per finished sample, averaged over the whole run; ``nan`` until one has
+            finished.
+        paid: closed leases whose realised benefit was positive.
+        lost: closed leases whose realised benefit was not.
+    """
+
+    recent_switch_seconds: tuple[float, ...] = ()
+    sample_seconds: float = float("nan")
+    paid: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Opportunity:
     """Something is idle and something is missing: may the idle side be borrowed?
 
@@ -36,6 +54,7 @@ class Opportunity:
         switch_cost: measured C_in, C_out, C_grad of this direction.
         rollout_model, trainer_model: M_r and M_t. Policies only call ``predict``.
         calibrating: true during the calibration phase.
+        history: earlier leases of this direction.
     """
 
     opportunity_id: int
@@ -55,6 +74,7 @@ class Opportunity:
     rollout_model: StageModel[RolloutWork, RolloutUsage]
     trainer_model: StageModel[TrainerWork, TrainerWork]
     calibrating: bool = False
+    history: LeaseHistory = LeaseHistory()
 
 
 @dataclass(frozen=True, slots=True)
