@@ -1,0 +1,263 @@
+"""One vLLM engine that generates groups, can be interrupted at any token, and reloads weights in place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bidirl.core.cluster import RolloutReport
+from bidirl.core.errors import WorkerError
+from bidirl.core.groups import Group, Sample
+from bidirl.runtime.ray.config import RayConfig
+from bidirl.runtime.ray.random_stream import sample_key
+from bidirl.runtime.ray.usage import UsageLogger, UsageMeter
+from bidirl.runtime.ray.weights import Weights, probe_tokens
+
+
+@dataclass(slots=True)
+class _Call:
+    """One ``generate`` call in progress."""
+
+    interrupted: bool = False
+    request_ids: set[str] = field(default_factory=set)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class RolloutEngine:
+    """Built and used on one event loop. ``version`` is the one that a probe confirmed to be loaded."""
+
+    def __init__(self, config: RayConfig, name: str, num_devices: int) -> None:
+        self._config = config
+        self._name = name
+        self._num_devices = num_devices
+        self._meter = UsageMeter()
+        self._calls: dict[int, _Call] = {}
+        self._counter = 0
+        self._engine: Any = None
+        self._stop_token_ids = stop_token_ids(config.model)
+        self._vocabulary_size = 0
+        self._file: Path | None = None
+        self.version = -1
+
+    @property
+    def num_active(self) -> int:
+        """Requests that the engine works on."""
+        return self._meter.active
+
+    async def start(self) -> tuple[int, ...]:
+        """Start the engine with the model directory's weights; returns the ids of vLLM's processes."""
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        args = _engine_args(self._config, self._num_devices)
+        logger = UsageLogger(self._meter)
+        self._engine = AsyncLLM.from_engine_args(args, stat_loggers=[lambda *_: logger])
+        self._vocabulary_size = self._engine.model_config.get_vocab_size()
+        return tuple(await self._engine.collective_rpc("bidirl_prepare"))
+
+    async def generate(self, group: Group) -> RolloutReport:
+        """Generate until every sample has ended or the group is interrupted. Tokens carry ``version``."""
+        if group.group_id in self._calls:
+            raise WorkerError(f"{self._name}: group {group.group_id} is already being generated here")
+        call = self._calls[group.group_id] = _Call()
+        try:
+            samples = await asyncio.gather(*(self._sample(group, i, call) for i in range(len(group.samples))))
+        finally:
+            del self._calls[group.group_id]
+            call.ended.set()
+        stopped = any(not sample.finished for sample in samples)
+        result = replace(group, samples=tuple(samples), num_interruptions=group.num_interruptions + stopped)
+        return RolloutReport(result, self._meter.usage, self._meter.busy_seconds)
+
+    async def interrupt(self, group_ids: Sequence[int]) -> None:
+        """Make these groups return with what they have; groups that are not here are ignored."""
+        calls = [self._calls[group_id] for group_id in group_ids if group_id in self._calls]
+        for call in calls:
+            call.interrupted = True
+        if request_ids := [request_id for call in calls for request_id in sorted(call.request_ids)]:
+            await self._engine.abort(request_ids)
+        for call in calls:
+            await call.ended.wait()
+
+    async def load_weights(self, weights: Weights) -> int:
+        """Replace the weights and confirm their version by the probe. Groups still running are interrupted first.
+
+        Raises:
+            WorkerError: if the probe's log-probs are not the trainers'; ``version`` is then -1.
+        """
+        await self.interrupt(list(self._calls))
+        self.version = -1
+        layout = weights.layout
+        path = await asyncio.to_thread(self._write, weights)
+        await self._engine.collective_rpc(
+            "bidirl_load", args=(str(path), layout.dtype, dict(layout.shapes), dict(layout.aliases))
+        )
+        await self.check_probe(weights)
+        self.version = weights.version
+        return self.version
+
+    async def check_probe(self, weights: Weights) -> float:
+        """Largest difference of the probe's log-probs to the trainers', in nats.
+
+        Raises:
+            WorkerError: if it is above the tolerance.
+        """
+        ours = await self._probe()
+        difference = float(np.max(np.abs(ours - weights.probe_logprobs)))
+        if not difference <= self._config.tolerance:
+            raise WorkerError(
+                f"{self._name}: after loading version {weights.version} a probe log-prob differs from the trainer's by "
+                f"{difference:.4g} nats (allowed {self._config.tolerance:g}): the engine does not hold these weights"
+            )
+        return difference
+
+    async def sleep(self, level: int) -> None:
+        """Free the device memory (CUDA only)."""
+        await self._engine.sleep(level)
+
+    async def wake(self) -> None:
+        """Take the device memory back (CUDA only)."""
+        await self._engine.wake_up()
+
+    async def close(self) -> None:
+        """Stop vLLM's processes."""
+        if self._engine is not None:
+            self._engine.shutdown()
+            self._engine = None
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+    async def _sample(self, group: Group, index: int, call: _Call) -> Sample:
+        sample = group.samples[index]
+        if sample.finished or call.interrupted:
+            return sample
+        prefix = [] if sample.token_ids is None else sample.token_ids.tolist()
+        prompt_ids = [] if group.prompt.token_ids is None else group.prompt.token_ids.tolist()
+        context = len(prompt_ids) + len(prefix)
+        budget = min(self._config.max_response_tokens - len(prefix), self._config.max_model_len - context)
+        if budget <= 0:
+            return replace(sample, finish_reason="length")
+        self._counter += 1
+        request_id = f"{group.group_id}-{index}-{self._counter}"
+        params = self._sampling_params(
+            max_tokens=budget,
+            stop_token_ids=self._stop_token_ids,
+            logprobs=0,
+            extra_args={
+                "bidirl_key": sample_key(self._config.seed, group.group_id, index),
+                "bidirl_start": len(prefix),
+            },
+        )
+        call.request_ids.add(request_id)
+        version = self.version
+        try:
+            output = await self._run(prompt_ids + prefix, params, request_id)
+        finally:
+            call.request_ids.discard(request_id)
+        if output is None:
+            return sample
+        generated = np.asarray(output.token_ids, np.int32)
+        reason = {"stop": "stop", "length": "length"}.get(output.finish_reason)
+        if reason is None and len(generated):
+            self._meter.aborted(context, len(generated))
+        logprobs = np.asarray(output.logprobs.logprobs if len(generated) else [], np.float32)
+        result = sample.extended(version, len(generated), generated, logprobs, reason)
+        result.check()
+        return result
+
+    async def _run(self, token_ids: list[int], params: Any, request_id: str) -> Any:
+        """The final output of one request; ``None`` if it was aborted before its first token."""
+        final = None
+        self._meter.enter()
+        try:
+            prompt = {"prompt_token_ids": token_ids}
+            async for output in self._engine.generate(prompt, params, request_id):
+                final = output
+        except Exception as error:
+            raise WorkerError(f"{self._name}: the rollout engine failed: {error!r}") from error
+        finally:
+            self._meter.leave()
+        return None if final is None or not final.outputs else final.outputs[0]
+
+    async def _probe(self) -> Any:
+        params = self._sampling_params(max_tokens=1, prompt_logprobs=0)
+        self._counter += 1
+        token_ids = probe_tokens(self._vocabulary_size).tolist()
+        final = None
+        async for output in self._engine.generate({"prompt_token_ids": token_ids}, params, f"probe-{self._counter}"):
+            final = output
+        if final is None:
+            raise WorkerError(f"{self._name}: the probe returned nothing")
+        entries = list(final.prompt_logprobs)[1:]
+        return np.array([entry[t].logprob for entry, t in zip(entries, token_ids[1:], strict=True)], np.float32)
+
+    def _sampling_params(self, **settings: Any) -> Any:
+        """Greedy to vLLM; the stream sampler decides what the maximum is."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            temperature=0.0,
+            detokenize=False,
+            flat_logprobs="prompt_logprobs" not in settings,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            **settings,
+        )
+
+    def _write(self, weights: Weights) -> Path:
+        """Put the weights where vLLM's own process can map them."""
+        if self._file is None:
+            folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
+            handle, name = tempfile.mkstemp(prefix="bidirl-weights-", dir=folder)
+            os.close(handle)
+            self._file = Path(name)
+        with self._file.open("r+b") as file:
+            file.write(memoryview(weights.data))
+        return self._file
+
+
+def stop_token_ids(model: str) -> list[int]:
+    """End-of-sequence tokens of a model directory (``generation_config.json`` before ``config.json``)."""
+    for name in ("generation_config.json", "config.json"):
+        path = Path(model) / name
+        if path.is_file():
+            values: Mapping[str, Any] = json.loads(path.read_text())
+            found = values.get("eos_token_id")
+            if found is not None:
+                return list(found) if isinstance(found, list) else [int(found)]
+    return []
+
+
+def _engine_args(config: RayConfig, num_devices: int) -> Any:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    cuda = config.accelerator == "cuda"
+    return AsyncEngineArgs(
+        model=config.model,
+        skip_tokenizer_init=True,
+        dtype=config.rollout_dtype,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=max(2048, config.max_model_len),
+        tensor_parallel_size=num_devices if cuda else 1,
+        kv_cache_memory_bytes=int(config.kv_cache_gib * 2**30),
+        distributed_executor_backend="uni" if not cuda else None,
+        enforce_eager=not cuda,
+        # The cache would keep keys and values of old weights, and would change the bits of a resumed prefix.
+        enable_prefix_caching=False,
+        # The stream sampler needs to know every token before the next step.
+        async_scheduling=False,
+        enable_sleep_mode=cuda,
+        generation_config="vllm",
+        logprobs_mode="raw_logprobs",
+        logits_processors=["bidirl.runtime.ray.stream_sampler:StreamSampler"],
+        worker_extension_cls="bidirl.runtime.ray.worker_extension.WeightReceiver",
+        seed=config.seed,
+    )
