@@ -46,8 +46,8 @@ class Opportunity:
         auxiliary_replicas: d_a, idle replicas that could be borrowed.
         missing_groups: Q_r, groups that the next batch still lacks (rollouter_on_trainpool; else 0).
         rollout_work: the same as work for M_r; for trainer_on_rollpool what the lender will have to do next.
-        trainer_work: U, the remaining stage-ordered chunks for M_t; for rollouter_on_trainpool what the lender will have to
-            do next (the coming batch).
+        trainer_work: U, the remaining stage-ordered chunks for M_t; for rollouter_on_trainpool what the lender will
+            have to do next (the coming batch).
         chunk_seconds_running: mean seconds that chunks now running on the borrower's side have left; 0 if unknown.
         lender_wait_seconds: predicted seconds until the lending side has work of its own again; ``inf`` if it cannot
             have any before the borrow ends, ``nan`` if unknown.

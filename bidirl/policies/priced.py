@@ -4,7 +4,7 @@ Against the paper's rules it differs in four points.
 
 * The primaries keep working while auxiliaries switch in and out, in both directions (Eq. 5 counts them idle). With
   T_no = M(d_p) and T_d = M(d_p + d_a), a lease that is helping for x seconds does the work of x · T_no / T_d primary
-  seconds, so it saves x · (T_no / T_d − 1), and to end together with the primaries x = (T_no − C_in − C_out) · T_d / T_no.
+  seconds, so it saves x · (T_no / T_d − 1), and x = (T_no − C_in − C_out) · T_d / T_no if both sides end together.
 * Groups that move are prefilled again; T_d pays for it.
 * The lease must be gone when the lender has work of its own: x ≤ lender_wait − C_in − C_out. If the lender's own work
   then outlasts the borrower's anyway, the borrower is not critical and only the seconds by which it is count.
