@@ -46,7 +46,7 @@ class DeviceBoard:
         self._sink = sink
         start = now_seconds()
         self.started_seconds = start
-        self._current = {device: (Activity.IDLE, start, "") for device in devices}
+        self._current = dict.fromkeys(devices, (Activity.IDLE, start, ""))
         self._owner: dict[int, int | None] = dict.fromkeys(self._current)
         self._totals = {device: dict.fromkeys(Activity, 0.0) for device in self._current}
 

@@ -1,12 +1,12 @@
 """Errors of bidirl.
 
-    BidirlError
-    ├── ConfigError        a user's setting is wrong; one line that names the key and the fix (exit status 2)
-    ├── InvariantError     a numbered invariant of docs/invariants.md was about to be broken
-    ├── PolicyError        a user's policy, splitter or model raised, or returned something unusable
-    ├── WorkerError        a worker died, failed to start, or answered with an error
-    │   └── SwitchError    a hot switch failed and was rolled back: the run goes on without the lease
-    └── StallError         nothing made progress for too long; names who waits for what
+BidirlError
+├── ConfigError        a user's setting is wrong; one line that names the key and the fix (exit status 2)
+├── InvariantError     a numbered invariant of docs/invariants.md was about to be broken
+├── PolicyError        a user's policy, splitter or model raised, or returned something unusable
+├── WorkerError        a worker died, failed to start, or answered with an error
+│   └── SwitchError    a hot switch failed and was rolled back: the run goes on without the lease
+└── StallError         nothing made progress for too long; names who waits for what
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ class Sample:
 def _joined(head: NDArray[Any] | None, tail: NDArray[Any] | None) -> NDArray[Any] | None:
     if head is None or tail is None:
         return tail if head is None else head
-    return np.concatenate([head, tail])
+    joined: NDArray[Any] = np.concatenate([head, tail])
+    return joined
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A lease: one admitted borrow, from switch-in to switch-out.
 
-    switching_in ──▶ active ──▶ draining ──▶ switching_out ──▶ closed
-         └────────────── rolled_back (the switch-in failed; the lender works on)
+switching_in ──▶ active ──▶ draining ──▶ switching_out ──▶ closed
+└────────────── rolled_back (the switch-in failed; the lender works on)
 """
 
 from __future__ import annotations
@@ -75,8 +75,12 @@ class Lease:
 
     @property
     def realised_benefit_seconds(self) -> float:
-        """Estimated time saved, less what the switches cost the critical path (an estimate: see docs/metrics.md)."""
-        return self.saved_seconds - self.in_seconds - self.out_seconds - self.grad_seconds
+        """Estimated time saved, less C_out and C_grad.
+
+        ``saved_seconds`` counts only work that the auxiliaries really did, so the time that passed during the switch-in
+        is already missing from it, while the primaries went on working (an estimate: see docs/metrics.md).
+        """
+        return self.saved_seconds - self.out_seconds - self.grad_seconds
 
     def move(self, target: LeaseState) -> None:
         """Change state.

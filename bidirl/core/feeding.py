@@ -1,0 +1,215 @@
+"""Feeding: which group starts where, within the staleness capacity; and weight updates of the primary rollouters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bidirl.core.devices import Activity
+from bidirl.core.groups import Group, new_group
+from bidirl.core.opportunity import MissingGroup
+from bidirl.core.rollouter import Rollouter
+from bidirl.core.state import RunState
+from bidirl.core.topology import Worker
+
+
+class Feeder:
+    """Owns every unfinished group: waiting here, or running on one rollouter.
+
+    Waiting groups go out oldest first. A group that is ``reserved`` waits for the auxiliaries of one lease.
+    """
+
+    def __init__(self, state: RunState) -> None:
+        self.state = state
+        self.primaries = [Rollouter(state, w, 0, None) for w in state.cluster.topology.primary_rollouters]
+        self.auxiliaries: dict[Worker, Rollouter] = {}
+        self._waiting: dict[int, Group] = {}
+        self._reserved: dict[int, None] = {}
+        self._next_group_id = 0
+        self._resolved_versions: list[int] = [0]
+        limit = state.cluster.max_num_seqs // state.settings.group_size
+        self.max_groups = state.settings.max_groups_per_rollouter or max(1, limit)
+
+    # -- which groups may start --------------------------------------------------------------------------------------
+
+    def batch_resolved(self) -> None:
+        """A batch was consumed or dropped (pinned consumption counts both)."""
+        self._resolved_versions.append(self.state.version)
+
+    def _may_start_fresh(self, served: int) -> bool:
+        settings, ledger = self.state.settings, self.state.ledger
+        started = ledger.num_issued - ledger.num_dropped
+        if started >= settings.num_steps * settings.groups_per_batch:
+            return False
+        if settings.consumption == "pinned":
+            return self._pinned_version(self._next_group_id) == served
+        return started < self.state.bound.capacity(served)
+
+    def _pinned_version(self, group_id: int) -> int | None:
+        """The version that must generate a group, or ``None`` while it is not yet decided."""
+        resolved = max(0, group_id // self.state.settings.groups_per_batch - self.state.bound.whole)
+        return self._resolved_versions[resolved] if resolved < len(self._resolved_versions) else None
+
+    def _issue(self, version: int) -> Group:
+        group = new_group(self.state.cluster.prompt(self._next_group_id), self.state.settings.group_size, version)
+        self._next_group_id += 1
+        self.state.ledger.issue(group.group_id, version, self.state.now_seconds())
+        self.state.buffer.issue(group)
+        self._waiting[group.group_id] = group
+        return group
+
+    # -- feeding -----------------------------------------------------------------------------------------------------
+
+    def on_event(self, cause: str) -> None:
+        """Fill every free slot, least loaded rollouter first; start weight updates that are due."""
+        for rollouter in self.primaries:
+            self._start_update(rollouter)
+        while True:
+            free = [r for r in self._active() if r.accepting and len(r.running) < self.max_groups]
+            free.sort(key=lambda r: len(r.running))
+            if not any(self._feed_one(rollouter) for rollouter in free):
+                return
+
+    def _active(self) -> list[Rollouter]:
+        lent = self.state.board.owner
+        primaries = [r for r in self.primaries if all(lent(d) is None for d in r.worker.devices)]
+        return primaries + list(self.auxiliaries.values())
+
+    def _feed_one(self, rollouter: Rollouter) -> bool:
+        group = self._next_for(rollouter)
+        if group is None:
+            return False
+        del self._waiting[group.group_id]
+        self._reserved.pop(group.group_id, None)
+        rollouter.running[group.group_id] = group
+        rollouter.show()
+        self.state.spawn(self._run(rollouter, group), f"generate group {group.group_id} on {rollouter.worker.name}")
+        return True
+
+    def _next_for(self, rollouter: Rollouter) -> Group | None:
+        if not rollouter.worker.primary:
+            return next((self._waiting[i] for i in self._reserved if i in self._waiting), None)
+        eligible = [i for i, g in self._waiting.items() if i not in self._reserved and self._fits(g, rollouter.served)]
+        if eligible:
+            return self._waiting[min(eligible)]
+        return self._issue(rollouter.served) if self._may_start_fresh(rollouter.served) else None
+
+    def _fits(self, group: Group, served: int) -> bool:
+        if self.state.settings.consumption == "pinned":
+            return group.started_version == served
+        return group.started_version <= served
+
+    def has_work_for(self, rollouter: Rollouter) -> bool:
+        """Whether this primary could start something now."""
+        waiting = any(i not in self._reserved for i in self._waiting)
+        return waiting or self._may_start_fresh(rollouter.served)
+
+    async def _run(self, rollouter: Rollouter, group: Group) -> None:
+        result = await rollouter.generate(group)
+        for sample in result.samples:
+            sample.check()
+        if result.error is not None:
+            self.state.buffer.drop(result.group_id)
+            self.state.ledger.drop(result, result.error, self.state.now_seconds())
+        elif result.finished:
+            rollouter.num_finished += 1
+            self._reserved.pop(group.group_id, None)
+            self.state.buffer.finish(result)
+            for sample in result.samples:
+                self.state.estimates.observe_length(sample.num_tokens)
+        else:
+            result = replace(result, num_interruptions=group.num_interruptions + 1)
+            self._waiting[group.group_id] = result
+        self.state.notify("group_finished" if result.finished else "group_interrupted")
+
+    # -- weight updates ----------------------------------------------------------------------------------------------
+
+    def _start_update(self, rollouter: Rollouter) -> None:
+        lent = any(self.state.board.owner(device) is not None for device in rollouter.worker.devices)
+        if rollouter.updating or lent or rollouter.served == self.state.exported or not self._update_allowed(rollouter):
+            return
+        rollouter.updating = True
+        self.state.spawn(self._update(rollouter), f"weight update of {rollouter.worker.name}")
+
+    def _update_allowed(self, rollouter: Rollouter) -> bool:
+        """Pinned groups must all end under their own version before any replica leaves it."""
+        if self.state.settings.consumption != "pinned":
+            return True
+        unfinished = self.state.buffer.unfinished_ids
+        return not unfinished and not self._may_start_fresh(rollouter.served)
+
+    async def _update(self, rollouter: Rollouter) -> None:
+        await rollouter.drain(interrupt=self.state.settings.on_weight_update == "interrupt")
+        rollouter.close_window()
+        version = self.state.exported
+        self.state.board.set(rollouter.worker.devices, Activity.SWITCH, f"load v{version}")
+        rollouter.served = await self.state.cluster.load_weights(rollouter.worker, version)
+        rollouter.updating = False
+        rollouter.accepting = True
+        rollouter.show()
+        self.state.notify("weights_loaded")
+
+    # -- leases ------------------------------------------------------------------------------------------------------
+
+    def missing(self) -> tuple[MissingGroup, ...]:
+        """The groups that the next batch lacks and that no auxiliary holds, issued ones first, then fresh ones.
+
+        Fresh groups are only announced here (their ids are the next ones); ``reserve`` issues them.
+        """
+        state = self.state
+        wanted = state.buffer.num_missing(state.version)
+        running = {i: group for r in self.primaries for i, group in r.running.items()}
+        held = {i for r in self.auxiliaries.values() for i in r.running} | self._reserved.keys()
+        rows = []
+        ids = state.buffer.missing_ids(state.version)
+        for group_id in ids:
+            group = self._waiting.get(group_id) or running.get(group_id)
+            if group is None or group_id in held:
+                continue
+            tokens = tuple(sample.num_tokens for sample in group.samples if not sample.finished)
+            rows.append(MissingGroup(group_id, group_id in running, len(tokens), tokens))
+        for i in range(min(wanted - len(ids), self._num_startable(state.exported))):
+            size = state.settings.group_size
+            rows.append(MissingGroup(self._next_group_id + i, False, size, (0,) * size))
+        return tuple(rows)
+
+    def _num_startable(self, version: int) -> int:
+        settings, ledger = self.state.settings, self.state.ledger
+        started = ledger.num_issued - ledger.num_dropped
+        left = settings.num_steps * settings.groups_per_batch - started
+        if settings.consumption == "pinned":
+            count = 0
+            while count < left and self._pinned_version(self._next_group_id + count) == version:
+                count += 1
+            return count
+        return max(0, min(left, self.state.bound.capacity(version) - started))
+
+    def reserve(self, group_ids: Sequence[int], version: int) -> tuple[Rollouter, ...]:
+        """Keep these groups for the auxiliaries; returns primaries that run some of them and must be interrupted.
+
+        Fresh groups among them are issued under ``version``, which the auxiliaries will serve.
+        """
+        for group_id in group_ids:
+            while self._next_group_id <= group_id:
+                self._issue(version)
+            self._reserved[group_id] = None
+        return tuple(r for r in self.primaries if any(i in r.running for i in group_ids))
+
+    def release_reservations(self) -> None:
+        """Reserved groups that nobody has started may run anywhere again."""
+        self._reserved.clear()
+
+    @property
+    def num_reserved(self) -> int:
+        """Groups that wait for an auxiliary."""
+        return len(self._reserved)
+
+    def reserved_on(self, rollouter: Rollouter) -> tuple[int, ...]:
+        """Reserved groups that this primary still runs."""
+        return tuple(i for i in self._reserved if i in rollouter.running)
+
+    @property
+    def num_auxiliary_groups(self) -> int:
+        """Unfinished groups that auxiliaries run or that wait for them."""
+        waiting = sum(i in self._waiting for i in self._reserved)
+        return waiting + sum(len(r.running) for r in self.auxiliaries.values())

@@ -1,0 +1,67 @@
+"""One rollout replica as the coordinator drives it: what it serves, what runs on it, how it is drained."""
+
+from __future__ import annotations
+
+from bidirl.core.devices import Activity, work_activity
+from bidirl.core.groups import Group
+from bidirl.core.state import RunState
+from bidirl.core.topology import Worker
+from bidirl.core.work import RolloutUsage
+
+
+class Rollouter:
+    """An active rollouter, primary or auxiliary. ``served`` is the version it confirmed (invariant 8)."""
+
+    def __init__(self, state: RunState, worker: Worker, served: int, lease_id: int | None) -> None:
+        self.state = state
+        self.worker = worker
+        self.served = served
+        self.lease_id = lease_id
+        self.accepting = True
+        self.running: dict[int, Group] = {}
+        self.updating = False
+        self.num_finished = 0
+        self._usage: RolloutUsage | None = None
+        self._busy_seconds = 0.0
+        self.window_usage = RolloutUsage()
+        self.window_seconds = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs here and no weights are being loaded."""
+        return not self.running and not self.updating
+
+    def show(self) -> None:
+        """Put the replica's activity on the device board."""
+        activity = work_activity(self.worker) if self.running else Activity.IDLE
+        self.state.board.set(self.worker.devices, activity, f"v{self.served}" if self.running else "", self.lease_id)
+
+    async def generate(self, group: Group) -> Group:
+        """Run one group here until it is finished or interrupted. The caller has put it into ``running``."""
+        report = await self.state.cluster.generate(self.worker, group)
+        self._account(report.usage, report.busy_seconds)
+        del self.running[group.group_id]
+        if not self.running:
+            self.show()
+        return report.group
+
+    def _account(self, usage: RolloutUsage, busy_seconds: float) -> None:
+        """Collect the difference to the last report; a window is observed by ``close_window``."""
+        if self._usage is not None:
+            self.window_usage += usage - self._usage
+            self.window_seconds += busy_seconds - self._busy_seconds
+        self._usage, self._busy_seconds = usage, busy_seconds
+
+    def close_window(self) -> None:
+        """Let the profiler learn from what happened since the last call."""
+        if self.window_usage.decode_tokens > 0 and self.window_seconds > 0:
+            self.state.estimates.observe_rollout(self.window_usage, self.window_seconds)
+        self.window_usage, self.window_seconds = RolloutUsage(), 0.0
+
+    async def drain(self, interrupt: bool) -> None:
+        """Stop accepting, and wait until nothing runs (unfinished groups go back to the feeder)."""
+        self.accepting = False
+        if interrupt and self.running:
+            await self.state.cluster.interrupt(self.worker, tuple(self.running))
+        while self.running:
+            await self.state.wait_change()

@@ -1,0 +1,223 @@
+"""Scheduling: on every event, see whether something is idle while something is missing, and ask the policy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from bidirl.core.devices import Activity
+from bidirl.core.errors import PolicyError
+from bidirl.core.feeding import Feeder
+from bidirl.core.interfaces import AdmissionPolicy
+from bidirl.core.leases import Lease, LeaseState
+from bidirl.core.lending import Lender
+from bidirl.core.opportunity import Decision, MissingGroup, Opportunity
+from bidirl.core.sides import trainer_work
+from bidirl.core.state import RunState
+from bidirl.core.topology import Direction, Worker
+from bidirl.core.training import TrainLoop
+from bidirl.core.work import RolloutWork, TrainerWork
+
+
+class Scheduler:
+    """Builds opportunities, asks the policy, opens and ends leases. Decides; the lender carries out."""
+
+    def __init__(
+        self, state: RunState, policy: AdmissionPolicy, feeder: Feeder, trainer: TrainLoop, lender: Lender
+    ) -> None:
+        self.state = state
+        self.policy = policy
+        self.feeder = feeder
+        self.trainer = trainer
+        self.lender = lender
+        self.num_decisions = 0
+        self.num_admitted = dict.fromkeys(Direction, 0)
+        self.num_refused = dict.fromkeys(Direction, 0)
+        self._prompt_tokens = 0.0
+
+    def before_feeding(self, cause: str) -> None:
+        """May trainers that wait lend their devices to rollout? Asked before waiting groups go to the primaries."""
+        self._ask_release(cause)
+        workers = self.state.cluster.topology.auxiliary_rollouters
+        if not self.trainer.waiting or not workers or not self._free(workers):
+            return
+        missing = self.feeder.missing()
+        if missing:
+            self._consider(self._rollout_opportunity(cause, missing, len(workers)), workers)
+
+    def after_feeding(self, cause: str) -> None:
+        """May rollouters that found nothing to do lend their devices to training?"""
+        queue = self.trainer.queue
+        if queue is None or not queue.num_queued:
+            return
+        workers = tuple(w for w in self.state.cluster.topology.auxiliary_trainers if self._lendable(w))
+        if workers:
+            self._consider(self._train_opportunity(cause, len(workers)), workers)
+
+    # -- what is idle ------------------------------------------------------------------------------------------------
+
+    def _free(self, workers: tuple[Worker, ...]) -> bool:
+        board = self.state.board
+        devices = [device for worker in workers for device in worker.devices]
+        return all(board.owner(d) is None and board.activity(d) is Activity.IDLE for d in devices)
+
+    def _lendable(self, worker: Worker) -> bool:
+        """Whether all primaries on the worker's devices are idle, up to date, and have nothing to start."""
+        if not self._free((worker,)):
+            return False
+        homes = [r for r in self.feeder.primaries if set(r.worker.devices) & set(worker.devices)]
+        return all(r.idle and r.served == self.state.exported and not self.feeder.has_work_for(r) for r in homes)
+
+    # -- opportunities -----------------------------------------------------------------------------------------------
+
+    def _rollout_opportunity(self, cause: str, missing: tuple[MissingGroup, ...], auxiliaries: int) -> Opportunity:
+        coming = TrainerWork(trainer_work(self.trainer.last_chunks).chunks)
+        return self._opportunity(
+            Direction.ROLLOUTER_ON_TRAINPOOL,
+            cause,
+            len(self.feeder.primaries),
+            auxiliaries,
+            len(missing),
+            self._rollout_work(missing),
+            coming,
+        )
+
+    def _train_opportunity(self, cause: str, auxiliaries: int) -> Opportunity:
+        assert self.trainer.queue is not None
+        active = len(self.trainer.primary.workers) + sum(len(s.workers) for s in self.trainer.sides.values())
+        switching = sum(
+            len(x.workers)
+            for x in self.lender.open.values()
+            if x.direction is Direction.TRAINER_ON_ROLLPOOL and x.state is LeaseState.SWITCHING_IN
+        )
+        size, batch = self.state.settings.group_size, self.state.settings.groups_per_batch
+        coming = tuple(MissingGroup(-1, False, size, (0,) * size) for _ in range(batch))
+        return self._opportunity(
+            Direction.TRAINER_ON_ROLLPOOL,
+            cause,
+            active + switching,
+            auxiliaries,
+            0,
+            self._rollout_work(coming),
+            trainer_work(self.trainer.queue.queued),
+        )
+
+    def _rollout_work(self, missing: tuple[MissingGroup, ...]) -> RolloutWork:
+        generated = [tokens for group in missing for tokens in group.generated_tokens]
+        if not self._prompt_tokens:
+            self._prompt_tokens = float(self.state.cluster.prompt(0).num_tokens)
+        slots = min(self.state.cluster.max_num_seqs, self.feeder.max_groups * self.state.settings.group_size)
+        return self.state.estimates.rollout_work(generated, self._prompt_tokens, False, slots)
+
+    def _opportunity(
+        self,
+        direction: Direction,
+        cause: str,
+        primaries: int,
+        auxiliaries: int,
+        missing_groups: int,
+        rollout_work: RolloutWork,
+        work: TrainerWork,
+    ) -> Opportunity:
+        state = self.state
+        return Opportunity(
+            opportunity_id=self.num_decisions,
+            direction=direction,
+            cause=cause,
+            now_seconds=state.now_seconds(),
+            version=state.version,
+            staleness_bound=state.settings.staleness,
+            primary_replicas=primaries,
+            auxiliary_replicas=auxiliaries,
+            missing_groups=missing_groups,
+            rollout_work=rollout_work,
+            trainer_work=work,
+            chunk_seconds_running=self.trainer.primary.busy_seconds,
+            lender_wait_seconds=float("inf"),
+            switch_cost=state.estimates.switch_cost(direction),
+            rollout_model=state.estimates.rollout_model,
+            trainer_model=state.estimates.trainer_model,
+            calibrating=state.version < state.settings.calibration_steps,
+        )
+
+    # -- decisions ---------------------------------------------------------------------------------------------------
+
+    def _consider(self, opportunity: Opportunity, workers: tuple[Worker, ...]) -> None:
+        decision = self._decide(opportunity)
+        self.num_decisions += 1
+        counts = self.num_admitted if decision.admit else self.num_refused
+        counts[opportunity.direction] += 1
+        lease_id = sum(self.num_admitted.values())
+        self.state.recorder.decision(decision_row(opportunity, decision, self.policy, lease_id))
+        if decision.admit:
+            lease = Lease(
+                lease_id,
+                opportunity.direction,
+                workers,
+                opportunity.opportunity_id,
+                decision,
+                self.state.exported,
+                opportunity.now_seconds,
+            )
+            self.lender.start(lease)
+
+    def _decide(self, opportunity: Opportunity) -> Decision:
+        try:
+            decision = self.policy.decide(opportunity)
+        except Exception as error:
+            raise PolicyError(f"policy {self.policy!r} failed in decide: {error!r} (on {opportunity})") from error
+        if not isinstance(decision, Decision):
+            raise PolicyError(f"policy {self.policy!r}: decide returned {decision!r}, not a Decision (on {opportunity})")
+        return decision
+
+    def _ask_release(self, cause: str) -> None:
+        for lease in tuple(self.lender.open.values()):
+            if lease.state is not LeaseState.ACTIVE:
+                continue
+            busy = any(self.state.board.activity(device) is not Activity.IDLE for device in lease.devices)
+            opportunity = self._remaining(lease, cause)
+            try:
+                release = self.policy.release(lease.view(self.state.now_seconds(), busy), opportunity)
+            except Exception as error:
+                raise PolicyError(f"policy {self.policy!r} failed in release: {error!r}") from error
+            if release:
+                self.lender.end(lease)
+
+    def _remaining(self, lease: Lease, cause: str) -> Opportunity | None:
+        """What is still missing, as an opportunity of the lease's direction."""
+        if lease.direction is Direction.ROLLOUTER_ON_TRAINPOOL:
+            missing = self.feeder.missing()
+            return self._rollout_opportunity(cause, missing, len(lease.workers)) if missing else None
+        queue = self.trainer.queue
+        if queue is None or not queue.num_queued:
+            return None
+        return self._train_opportunity(cause, len(lease.workers))
+
+
+def decision_row(opportunity: Opportunity, decision: Decision, policy: AdmissionPolicy, lease_id: int) -> dict[str, object]:
+    """One row of the decision log: everything that the policy saw, and what it said."""
+    work = opportunity.trainer_work
+    return {
+        "opportunity_id": opportunity.opportunity_id,
+        "direction": opportunity.direction.value,
+        "cause": opportunity.cause,
+        "seconds": opportunity.now_seconds,
+        "version": opportunity.version,
+        "staleness_bound": opportunity.staleness_bound,
+        "primary_replicas": opportunity.primary_replicas,
+        "auxiliary_replicas": opportunity.auxiliary_replicas,
+        "missing_groups": opportunity.missing_groups,
+        "rollout_work": asdict(opportunity.rollout_work),
+        "trainer_work": {"chunks": [[str(s), n] for s, n in work.chunks], "comm_bytes": work.comm_bytes},
+        "chunk_seconds_running": opportunity.chunk_seconds_running,
+        "switch_cost": asdict(opportunity.switch_cost),
+        "rollout_model": dict(opportunity.rollout_model.parameters()),
+        "trainer_model": dict(opportunity.trainer_model.parameters()),
+        "calibrating": opportunity.calibrating,
+        "policy": repr(policy),
+        "admit": decision.admit,
+        "reason": decision.reason,
+        "benefit_seconds": decision.benefit_seconds,
+        "cost_seconds": decision.cost_seconds,
+        "numbers": dict(decision.numbers),
+        "lease_id": lease_id if decision.admit else None,
+    }
