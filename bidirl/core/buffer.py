@@ -91,9 +91,11 @@ class RolloutBuffer:
         batch = tuple(self._finished.pop(group_id) for group_id in ids)
         staleness = [version - group.oldest_version for group in batch]
         if not self._bound.allows(staleness):
-            raise InvariantError(3, f"batch of version {version} would have staleness {sorted(staleness, reverse=True)[:5]}")
-        if not self._pinned and self._left_behind(version) > self._bound.late_quota:
-            raise InvariantError(3, f"{self._left_behind(version)} groups would be too old for the batch after {version}")
+            worst = sorted(staleness, reverse=True)[:5]
+            raise InvariantError(3, f"batch of version {version} would have staleness {worst}")
+        left = self._left_behind(version)
+        if not self._pinned and left > self._bound.late_quota:
+            raise InvariantError(3, f"{left} groups would be too old for the batch after {version}")
         return batch
 
     def _must_wait_for(self, version: int) -> int:

@@ -49,8 +49,8 @@ class SequenceRef:
 class Chunk:
     """A micro-batch of ``sub_stage``. ``chunk_id`` is its place in the canonical order of the whole batch.
 
-    ``part`` is the index of the micro-batch within its sub-stage: equal parts of all sub-stages hold the same sequences,
-    so a chunk depends on exactly the chunk of the same part in the sub-stage before.
+    ``part`` is the index of the micro-batch within its sub-stage: equal parts of all sub-stages hold the same
+    sequences, so a chunk depends on exactly the chunk of the same part in the sub-stage before.
     """
 
     chunk_id: int
@@ -73,8 +73,10 @@ class ChunkResult:
     metrics: dict[str, float] | None = None
 
 
-def plan_chunks(groups: Sequence[Group], sub_stages: Sequence[SubStage], max_tokens_per_chunk: int) -> tuple[Chunk, ...]:
-    """Cut a batch into stage-ordered chunks of at most ``max_tokens_per_chunk`` tokens (a longer sequence stands alone).
+def plan_chunks(
+    groups: Sequence[Group], sub_stages: Sequence[SubStage], max_tokens_per_chunk: int
+) -> tuple[Chunk, ...]:
+    """Cut a batch into stage-ordered chunks of at most ``max_tokens_per_chunk`` tokens (a longer sequence is alone).
 
     Sequences keep their order: groups in batch order, samples in sample order.
     """

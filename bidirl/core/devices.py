@@ -88,7 +88,7 @@ class DeviceBoard:
         for device in devices:
             if self._owner[device] != lease_id:
                 raise InvariantError(4, f"device {device} belongs to lease {self._owner[device]}, not to {lease_id}")
-            before, since, old_detail = self._current[device]
+            before, _, old_detail = self._current[device]
             if before is activity and old_detail == detail:
                 continue
             self._close(device, now)

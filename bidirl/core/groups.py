@@ -120,7 +120,7 @@ class Group:
         samples: exactly G samples, in sample order.
         started_version: version of the weights under which the group first started; bounds its staleness from above.
         num_interruptions: how often it was stopped with an unfinished sample (partial rollout).
-        error: why the group cannot be trained (its reward function raised, …); such a group is dropped with this reason.
+        error: why the group cannot be trained (its reward function raised, …); it is dropped with this reason.
     """
 
     prompt: Prompt

@@ -31,7 +31,7 @@ class StageModel(ABC, Generic[WorkT, UsageT]):
 
     @abstractmethod
     def predict(self, work: WorkT, replicas: int) -> float:
-        """Seconds for ``replicas`` replicas to finish ``work``; ``inf`` with no replica and some work, 0 with no work."""
+        """Seconds for ``replicas`` replicas to finish ``work``; ``inf`` with no replica, 0 with no work."""
 
     @abstractmethod
     def predict_usage(self, usage: UsageT) -> float:
@@ -51,7 +51,7 @@ class StageModel(ABC, Generic[WorkT, UsageT]):
 
 
 class AdmissionPolicy(ABC):
-    """Admit or refuse a borrow. ``decide`` is a pure function of the opportunity (and of a seeded generator, if any)."""
+    """Admit or refuse a borrow. ``decide`` is a pure function of the opportunity (and of a seeded generator)."""
 
     @abstractmethod
     def decide(self, opportunity: Opportunity) -> Decision:

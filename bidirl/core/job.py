@@ -20,8 +20,8 @@ class JobSettings:
         staleness: the bound s; a fraction f allows floor(f·B) groups of a batch to be one version older.
         consumption: ``first_ready`` takes groups as they finish; ``pinned`` generates batch k wholly under version
             max(0, k − s) and consumes groups in order, which makes training independent of placement (invariant 11).
-        on_weight_update: ``interrupt`` resumes running groups from their prefixes under the new weights; ``finish`` lets
-            them end under the old ones first.
+        on_weight_update: ``interrupt`` resumes running groups from their prefixes under the new weights;
+            ``finish`` lets them end under the old ones first.
         max_tokens_per_chunk: size of a trainer micro-batch.
         sub_stages: the trainer's sub-stages in order.
         max_groups_per_rollouter: groups that one rollout replica runs at once; 0 derives it from the engine's limit.

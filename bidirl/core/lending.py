@@ -145,7 +145,8 @@ class Lender:
     def _check_split(self, chosen: tuple[int, ...], missing: tuple[MissingGroup, ...]) -> None:
         unknown = set(chosen) - {group.group_id for group in missing}
         if unknown or len(set(chosen)) != len(chosen):
-            raise PolicyError(f"splitter {self.splitter!r}: split_groups named {sorted(unknown) or chosen}, not missing")
+            named = sorted(unknown) or chosen
+            raise PolicyError(f"splitter {self.splitter!r}: split_groups named {named}, not missing")
 
     async def _pull_over(self, primaries: tuple[Rollouter, ...]) -> None:
         """Interrupt reserved groups where primaries run them; they resume on the auxiliaries."""

@@ -166,7 +166,8 @@ class Scheduler:
         except Exception as error:
             raise PolicyError(f"policy {self.policy!r} failed in decide: {error!r} (on {opportunity})") from error
         if not isinstance(decision, Decision):
-            raise PolicyError(f"policy {self.policy!r}: decide returned {decision!r}, not a Decision (on {opportunity})")
+            returned = f"decide returned {decision!r}, not a Decision"
+            raise PolicyError(f"policy {self.policy!r}: {returned} (on {opportunity})")
         return decision
 
     def _ask_release(self, cause: str) -> None:
@@ -193,7 +194,9 @@ class Scheduler:
         return self._train_opportunity(cause, len(lease.workers))
 
 
-def decision_row(opportunity: Opportunity, decision: Decision, policy: AdmissionPolicy, lease_id: int) -> dict[str, object]:
+def decision_row(
+    opportunity: Opportunity, decision: Decision, policy: AdmissionPolicy, lease_id: int
+) -> dict[str, object]:
     """One row of the decision log: everything that the policy saw, and what it said."""
     work = opportunity.trainer_work
     return {

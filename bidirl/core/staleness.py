@@ -8,9 +8,10 @@ from fractions import Fraction
 class StalenessBound:
     """Capacity and must-take rules that keep the bound without ever dropping a group.
 
-    Let B be the batch size. A group may start under version v only while (started − dropped) < floor((v + s + 1)·B).
-    Then at most (1 + f)·B groups that started under v or before are left when batch v + n is formed, so a batch can hold
-    every group that the next step would find too old, and no group ever has to be dropped.
+    Let B be the batch size. A group may start under version v only while
+    (started − dropped) < floor((v + s + 1)·B). Then at most (1 + f)·B groups that started under v or before are left
+    when batch v + n is formed, so a batch can hold every group that the next step would find too old, and no group
+    ever has to be dropped.
     """
 
     def __init__(self, staleness: float, groups_per_batch: int) -> None:

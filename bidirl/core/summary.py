@@ -58,9 +58,7 @@ def summarise(state: RunState, log: StepLog, scheduler: Scheduler, lender: Lende
                 "refused": scheduler.num_refused[direction],
                 "rolled_back": sum(x.state is LeaseState.ROLLED_BACK for x in leases if x.direction is direction),
                 "partial_groups": sum(x.num_partials for x in leases if x.direction is direction),
-                "realised_benefit_seconds": sum(
-                    x.realised_benefit_seconds for x in leases if x.direction is direction
-                ),
+                "realised_benefit_seconds": sum(x.realised_benefit_seconds for x in leases if x.direction is direction),
             }
             for direction in Direction
         },

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class TrainLoop:
-    """The primary trainers' life. ``waiting`` is true while they have no batch; ``queue`` is the batch being consumed."""
+    """The primary trainers' life. ``waiting``: they have no batch. ``queue``: the batch being consumed."""
 
     def __init__(self, state: RunState, splitter: Splitter, feeder: Feeder, log: StepLog) -> None:
         self.state = state
