@@ -11,9 +11,12 @@ from bidirl.core.interfaces import StageModel
 from bidirl.core.topology import Role
 from bidirl.core.work import RolloutUsage, RolloutWork, TrainerWork
 
+_LARGEST_LAYOUT = 4096
+"""Devices of one replica beyond which the search for a layout gives up."""
+
 
 class MemoryModel(Protocol):
-    """Says whether one replica fits. Weights, gradients, optimizer, activations, KV cache, residue of the other role."""
+    """Says whether one replica fits: weights, gradients, optimizer, activations, KV cache, the other role's residue."""
 
     def shortage_bytes(self, role: Role, layout_devices: int) -> float:
         """Bytes that are missing per device when one replica of ``role`` spans ``layout_devices``; ≤ 0 if it fits."""
@@ -84,15 +87,20 @@ def smallest_layout(role: Role, num_devices: int, memory: MemoryModel) -> int:
         ConfigError: if none up to the budget fits.
     """
     size = 1
-    while size <= num_devices:
-        shortage = memory.shortage_bytes(role, size)
-        if shortage <= 0:
-            return size
+    while memory.shortage_bytes(role, size) > 0:
         size *= 2
-    raise ConfigError(
-        f"num_devices is {num_devices}: one {role} replica does not fit in memory, it lacks {shortage / 2**30:.1f} GiB "
-        f"per device over {size // 2}: use more devices, more memory per device or a smaller model"
-    )
+        if size > _LARGEST_LAYOUT:
+            shortage = memory.shortage_bytes(role, _LARGEST_LAYOUT) / 2**30
+            raise ConfigError(
+                f"num_devices is {num_devices}: memory holds no {role} replica over any layout, {shortage:.1f} GiB "
+                f"short per device over {_LARGEST_LAYOUT}: use devices with more memory or a smaller model"
+            )
+    if size > num_devices:
+        raise ConfigError(
+            f"num_devices is {num_devices}: memory holds one {role} replica over {size} devices or more: "
+            f"use at least {size} devices for it, devices with more memory, or a smaller model"
+        )
+    return size
 
 
 def plan(
@@ -165,5 +173,5 @@ def _infeasible(num_devices: int, rollouter: int, trainer: int, rules: Placement
     constraint = f"RollPool must be a multiple of {roll_unit} and TrainPool of {train_unit} devices"
     return (
         f"num_devices is {num_devices}: no split is legal, {constraint} "
-        f"(layouts {rollouter} and {trainer}, nodes of {node}): the smallest budget that works is {roll_unit + train_unit}"
+        f"(layouts {rollouter} and {trainer}, nodes of {node}): use at least {roll_unit + train_unit} devices"
     )
