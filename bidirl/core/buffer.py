@@ -13,7 +13,7 @@ class RolloutBuffer:
     """Knows every group that was issued and not yet consumed or dropped.
 
     ``pinned`` consumption takes groups strictly in order; otherwise the oldest finished groups go first (by oldest
-    version, then by completion), and a batch waits for every group that the next step would find too old.
+    version, then by completion), and a batch waits for every group that a later step would find too old.
     """
 
     def __init__(self, bound: StalenessBound, pinned: bool) -> None:
@@ -22,6 +22,7 @@ class RolloutBuffer:
         self._unfinished: dict[int, int] = {}
         self._unfinished_by_version: Counter[int] = Counter()
         self._finished: dict[int, Group] = {}
+        self._finished_by_version: Counter[int] = Counter()
         self._next_in_order = 0
 
     @property
@@ -43,6 +44,7 @@ class RolloutBuffer:
         """A group has finished."""
         self._forget_unfinished(group.group_id)
         self._finished[group.group_id] = group
+        self._finished_by_version[group.oldest_version] += 1
 
     def drop(self, group_id: int) -> None:
         """An unfinished group leaves."""
@@ -89,25 +91,33 @@ class RolloutBuffer:
             ranked = sorted((group.oldest_version, position, group.group_id) for position, group in order)
             ids = [group_id for _, _, group_id in ranked[:size]]
         batch = tuple(self._finished.pop(group_id) for group_id in ids)
+        self._finished_by_version.subtract(group.oldest_version for group in batch)
         staleness = [version - group.oldest_version for group in batch]
         if not self._bound.allows(staleness):
             worst = sorted(staleness, reverse=True)[:5]
             raise InvariantError(3, f"batch of version {version} would have staleness {worst}")
-        left = self._left_behind(version)
-        if not self._pinned and left > self._bound.late_quota:
-            raise InvariantError(3, f"{left} groups would be too old for the batch after {version}")
+        if not self._pinned:
+            self._check_left(version)
         return batch
 
     def _must_wait_for(self, version: int) -> int:
-        """Unfinished groups without which the bound would break at the next step."""
-        late = self._bound.newest_must_take(version)
-        quota = self._bound.newest_quota(version)
-        overdue = sum(n for v, n in self._unfinished_by_version.items() if v <= late)
-        borderline = self._unfinished_by_version.get(quota, 0)
-        return overdue + max(0, borderline - self._bound.late_quota)
+        """Unfinished groups without which the bound would break at this or a later step."""
+        bound, needed = self._bound, 0
+        for ahead in range(-1, bound.whole + 1):
+            limit = bound.last_oldest(version, ahead)
+            finished = sum(n for v, n in self._finished_by_version.items() if v <= limit)
+            unfinished = sum(n for v, n in self._unfinished_by_version.items() if v <= limit)
+            required = finished + unfinished - bound.may_be_left(ahead)
+            needed = max(needed, required - finished)
+        return needed
 
-    def _left_behind(self, version: int) -> int:
-        """Groups left over that would have staleness n + 1 or more at the next step."""
-        limit = self._bound.newest_quota(version)
-        unfinished = sum(n for v, n in self._unfinished_by_version.items() if v <= limit)
-        return unfinished + sum(group.oldest_version <= limit for group in self._finished.values())
+    def _check_left(self, version: int) -> None:
+        """After a batch was taken, what is left must fit into the coming batches in time."""
+        for ahead in range(-1, self._bound.whole + 1):
+            limit, allowed = self._bound.last_oldest(version, ahead), self._bound.may_be_left(ahead)
+            left = sum(n for v, n in self._finished_by_version.items() if v <= limit)
+            left += sum(n for v, n in self._unfinished_by_version.items() if v <= limit)
+            if left > allowed:
+                raise InvariantError(
+                    3, f"{left} groups of version {limit} or older are left after {version}: > {allowed}"
+                )

@@ -8,10 +8,11 @@ from fractions import Fraction
 class StalenessBound:
     """Capacity and must-take rules that keep the bound without ever dropping a group.
 
-    Let B be the batch size. A group may start under version v only while
-    (started − dropped) < floor((v + s + 1)·B). Then at most (1 + f)·B groups that started under v or before are left
-    when batch v + n is formed, so a batch can hold every group that the next step would find too old, and no group
-    ever has to be dropped.
+    Let B be the batch size and q = floor(f·B). A group may start under version v only while
+    (started − dropped) < (v + n + 1)·B + q. A group of oldest version v must be consumed by step v + n; q of a batch
+    may come one step later. After the batch of version k was taken, at most j·B + q groups of oldest version k + j − n
+    or older may be left, for j from 0 to n (and none older than k − n): taking the oldest first then meets every
+    deadline, so no group ever has to be dropped. The capacity rule is the case j = n.
     """
 
     def __init__(self, staleness: float, groups_per_batch: int) -> None:
@@ -25,13 +26,13 @@ class StalenessBound:
         """Groups that may have been started, dropped ones not counted, while weights of ``version`` generate."""
         return (version + self.whole + 1) * self.groups_per_batch + self.late_quota
 
-    def newest_must_take(self, version: int) -> int:
-        """Groups whose oldest version is at most this must be in the batch that ``version`` trains."""
-        return version - self.whole - 1
+    def last_oldest(self, version: int, ahead: int) -> int:
+        """Groups of this oldest version or older are due by step ``version + ahead`` (``ahead`` = −1: overdue)."""
+        return version + ahead - self.whole
 
-    def newest_quota(self, version: int) -> int:
-        """Of the groups with exactly this oldest version, at most ``late_quota`` may be left for the next batch."""
-        return version - self.whole
+    def may_be_left(self, ahead: int) -> int:
+        """How many of those may be left after the batch of ``version``."""
+        return ahead * self.groups_per_batch + self.late_quota if ahead >= 0 else 0
 
     def allows(self, staleness_of_groups: list[int]) -> bool:
         """Whether a batch with these staleness values keeps the bound."""

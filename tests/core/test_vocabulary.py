@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -44,19 +47,19 @@ def test_chunks_partition_every_sub_stage(lengths: list[int], limit: int, stages
     assert [chunk.chunk_id for chunk in chunks] == list(range(len(chunks)))
 
 
-@given(st.data())
-def test_chunks_finish_once_and_merge_in_order(data: st.DataObject) -> None:
+@given(st.randoms(use_true_random=False))
+def test_chunks_finish_once_and_merge_in_order(random: Random) -> None:
     """Any interleaving of pulls, requeues and completions merges all results in chunk order (invariant 5)."""
     queue = ChunkQueue(plan_chunks(batch([3] * 5), [SubStage.REF_LOGPROB, SubStage.ACTOR_UPDATE], 5))
     running: list[int] = []
     while not queue.done:
-        chunks = queue.pull(data.draw(st.integers(1, 3)))
+        chunks = queue.pull(random.randint(1, 3))
         for chunk in chunks:
             if chunk.sub_stage is SubStage.ACTOR_UPDATE:
                 assert [result.payload for result in queue.inputs(chunk)] == [chunk.part]
         running += [chunk.chunk_id for chunk in chunks]
-        chosen = running.pop(data.draw(st.integers(0, len(running) - 1)))
-        if data.draw(st.integers(0, 4)) == 0:
+        chosen = running.pop(random.randrange(len(running)))
+        if random.randrange(5) == 4:
             queue.requeue(chosen)
         else:
             queue.finish(ChunkResult(chosen, payload=chosen))
@@ -113,7 +116,7 @@ def test_device_seconds_sum_to_wall_time(changes: list[tuple[int, Activity, floa
         mine = [row for row in intervals if row[0] == device]
         assert mine[0][2] == 0.0
         assert mine[-1][3] == clock[0]
-        assert all(a[3] == b[2] for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a[3] == b[2] for a, b in pairwise(mine))
 
 
 def test_a_device_has_one_owner() -> None:
