@@ -18,6 +18,8 @@ from bidirl.runtime.ray.random_stream import uniforms
 KEY = "bidirl_key"
 START = "bidirl_start"
 
+_BLOCK = 256
+
 _Stream = tuple[int, int, list[int]]
 """Key, tokens of the response that were generated before this request, the request's growing output list."""
 
@@ -69,11 +71,28 @@ class StreamSampler(LogitsProcessor):
 def choose(logits: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
     """Token per row at which the cumulative probability passes the row's draw.
 
+    Probabilities are summed in blocks first: only the block that holds the answer needs its running sum.
+
     Args:
         logits: shape ``(rows, vocabulary)``, float32.
         draws: shape ``(rows,)``, float64, in (0, 1).
     """
-    weights = torch.exp(logits - logits.amax(dim=-1, keepdim=True))
-    cumulative = weights.cumsum(dim=-1, dtype=torch.float64)
-    chosen = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)
-    return chosen[:, 0].clamp(max=logits.shape[-1] - 1)
+    weights = (logits - logits.amax(dim=-1, keepdim=True)).exp_()
+    whole = weights.shape[1] // _BLOCK * _BLOCK
+    blocks = weights[:, :whole].unflatten(1, (-1, _BLOCK)).sum(dim=-1)
+    blocks = torch.cat([blocks, weights[:, whole:].sum(dim=-1, keepdim=True)], dim=1).double()
+    block, fraction = _invert(blocks, draws)
+    columns = block[:, None] * _BLOCK + torch.arange(_BLOCK, device=logits.device)
+    inside = weights.gather(1, columns.clamp(max=weights.shape[1] - 1)).double()
+    offset, _ = _invert(inside.masked_fill_(columns >= weights.shape[1], 0.0), fraction)
+    return (block * _BLOCK + offset).clamp(max=weights.shape[1] - 1)
+
+
+def _invert(weights: torch.Tensor, draws: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Per row the index at which the running sum passes ``draws`` of the total, and how far into that entry it lies."""
+    sums = weights.cumsum(dim=-1)
+    targets = (draws * sums[:, -1])[:, None]
+    index = torch.searchsorted(sums, targets, right=True).clamp(max=weights.shape[1] - 1)
+    chosen = weights.gather(1, index)
+    fraction = (targets - (sums.gather(1, index) - chosen)) / chosen
+    return index[:, 0], fraction[:, 0].clamp(0.0, 1.0 - 2.0**-53)
