@@ -118,7 +118,7 @@ class Lender:
         await asyncio.gather(*(r.drain(interrupt=True) for r in rollouters))
         self.feeder.auxiliaries = {}
         for rollouter in rollouters:
-            lease.work_seconds += rollouter.window_seconds
+            lease.work_seconds += rollouter.work_seconds
             lease.num_units += rollouter.num_finished
             rollouter.close_window()
         lease.saved_seconds = lease.work_seconds / max(1, len(self.feeder.primaries))

@@ -8,6 +8,9 @@ from bidirl.core.state import RunState
 from bidirl.core.topology import Worker
 from bidirl.core.work import RolloutUsage
 
+MIN_WINDOW_STEPS = 16
+"""Decode steps that a measured window must have: shorter ones are joined, since their timing is mostly noise."""
+
 
 class Rollouter:
     """An active rollouter, primary or auxiliary. ``served`` is the version it confirmed (invariant 8)."""
@@ -21,10 +24,9 @@ class Rollouter:
         self.running: dict[int, Group] = {}
         self.updating = False
         self.num_finished = 0
-        self._usage: RolloutUsage | None = None
-        self._busy_seconds = 0.0
-        self.window_usage = RolloutUsage()
-        self.window_seconds = 0.0
+        self.work_seconds = 0.0
+        self._window_usage = RolloutUsage()
+        self._window_seconds = 0.0
 
     @property
     def idle(self) -> bool:
@@ -46,17 +48,20 @@ class Rollouter:
         return report.group
 
     def _account(self, usage: RolloutUsage, busy_seconds: float) -> None:
-        """Collect the difference to the last report; a window is observed by ``close_window``."""
-        if self._usage is not None:
-            self.window_usage += usage - self._usage
-            self.window_seconds += busy_seconds - self._busy_seconds
-        self._usage, self._busy_seconds = usage, busy_seconds
+        """Add the difference to the worker's last report to the current window; close the window when it is long."""
+        before, busy_before = self.state.rollout_counters.get(self.worker, (RolloutUsage(), 0.0))
+        self.state.rollout_counters[self.worker] = (usage, busy_seconds)
+        self._window_usage += usage - before
+        self._window_seconds += busy_seconds - busy_before
+        self.work_seconds += busy_seconds - busy_before
+        if self._window_usage.decode_steps >= MIN_WINDOW_STEPS:
+            self.close_window()
 
     def close_window(self) -> None:
-        """Let the profiler learn from what happened since the last call."""
-        if self.window_usage.decode_tokens > 0 and self.window_seconds > 0:
-            self.state.estimates.observe_rollout(self.window_usage, self.window_seconds)
-        self.window_usage, self.window_seconds = RolloutUsage(), 0.0
+        """Let the profiler learn from the window."""
+        if self._window_usage.decode_tokens > 0 and self._window_seconds > 0:
+            self.state.estimates.observe_rollout(self._window_usage, self._window_seconds)
+        self._window_usage, self._window_seconds = RolloutUsage(), 0.0
 
     async def drain(self, interrupt: bool) -> None:
         """Stop accepting, and wait until nothing runs (unfinished groups go back to the feeder)."""

@@ -14,6 +14,8 @@ from bidirl.core.job import JobSettings
 from bidirl.core.ledger import Ledger
 from bidirl.core.records import Recorder
 from bidirl.core.staleness import StalenessBound
+from bidirl.core.topology import Worker
+from bidirl.core.work import RolloutUsage
 
 
 class RunState:
@@ -31,6 +33,7 @@ class RunState:
         self.exported = 0
         self.stopping = False
         self.num_events = 0
+        self.rollout_counters: dict[Worker, tuple[RolloutUsage, float]] = {}
         self.bound = StalenessBound(settings.staleness, settings.groups_per_batch)
         self.buffer = RolloutBuffer(self.bound, settings.consumption == "pinned")
         self.ledger = Ledger(recorder.ledger)
