@@ -73,6 +73,5 @@ if __name__ == "__main__":
     for policy in (ModelGuided(), PricedModelGuided(), VerlDynamicSchedule()):
         for num_chunks in (50, 500):
             median, p99 = decide_latency_seconds(policy, num_chunks)
-            print(
-                f"{type(policy).__name__:20} {num_chunks:4} chunks: {median * 1e3:.3f} ms median, {p99 * 1e3:.3f} ms p99"
-            )
+            name = f"{type(policy).__name__:20} {num_chunks:4} chunks"
+            print(f"{name}: {median * 1e3:.3f} ms median, {p99 * 1e3:.3f} ms p99")

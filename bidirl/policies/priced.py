@@ -17,9 +17,9 @@ from dataclasses import replace
 from math import isfinite, isnan
 
 from bidirl.core.opportunity import Decision, LeaseView, Opportunity
-from bidirl.core.work import RolloutWork
+from bidirl.core.work import RolloutWork, TrainerWork
 from bidirl.policies.model_guided import ColdStart, ModelGuided
-from bidirl.policies.rules import compare, drain_prefix, rollout_direction, updates_actor
+from bidirl.policies.rules import compare, rollout_direction
 
 
 class PricedModelGuided(ModelGuided):
@@ -43,23 +43,27 @@ class PricedModelGuided(ModelGuided):
 
     def predict(self, opportunity: Opportunity) -> Decision:
         """Admit iff the critical seconds saved exceed the margin."""
-        if isnan(opportunity.lender_wait_seconds):
-            return super().predict(opportunity)
+        paper = super().predict(opportunity)
+        wait = opportunity.lender_wait_seconds
+        if isnan(wait):
+            return paper
         cost = opportunity.switch_cost
-        alone, shared, grad = self._stage_seconds(opportunity)
-        switches = cost.in_seconds + cost.out_seconds
-        numbers = {"primary_only_seconds": alone, "shared_seconds": shared}
+        alone, shared, overrun = self._stage_seconds(opportunity)
+        numbers = dict(paper.numbers)
         if alone <= 0.0 or shared <= 0.0:
             return Decision(False, "done_before_switch_in", numbers=numbers)
-        wait = opportunity.lender_wait_seconds
-        helping = max(0.0, min((alone - switches) * shared / alone, wait - switches))
-        saved = helping * (alone / shared - 1.0)
+        switches = cost.in_seconds + cost.out_seconds
+        grad = 0.0 if rollout_direction(opportunity) else cost.grad_seconds
+        helping = max(0.0, min((alone - switches - overrun) * shared / alone, wait - switches - overrun))
+        saved = helping * (alone / shared - 1.0) - grad
+        if alone - (paper.benefit_seconds - paper.cost_seconds) <= wait:  # a lease to the very end fits as well
+            saved = max(saved, paper.benefit_seconds - paper.cost_seconds)
         if isfinite(wait):
             lender = self._lender_seconds(opportunity)
             numbers["lender_seconds"] = lender
             saved = min(saved, max(0.0, alone - (wait + lender)))
         numbers["helping_seconds"] = helping
-        return compare(saved, grad + self.relative_margin * alone, numbers)
+        return compare(saved, self.relative_margin * alone, numbers)
 
     def release(self, lease: LeaseView, opportunity: Opportunity | None) -> bool:
         """End the lease when the rest of it saves no more than C_out, or the lender is about to need its devices.
@@ -86,7 +90,7 @@ class PricedModelGuided(ModelGuided):
         return (opportunity.rollout_model if rollout_direction(opportunity) else opportunity.trainer_model).ready
 
     def _stage_seconds(self, opportunity: Opportunity) -> tuple[float, float, float]:
-        """(T_no, T_d, C_grad that is due)."""
+        """(T_no, T_d, seconds by which a lease may overrun its release: a chunk runs to completion)."""
         primaries = opportunity.primary_replicas
         everyone = primaries + opportunity.auxiliary_replicas
         if rollout_direction(opportunity):
@@ -94,12 +98,9 @@ class PricedModelGuided(ModelGuided):
             moved = opportunity.auxiliary_replicas / everyone
             return model.predict(work, primaries), model.predict(_moved(work, moved), everyone), 0.0
         trainer, chunks = opportunity.trainer_model, opportunity.trainer_work
-        left = drain_prefix(chunks, opportunity.switch_cost.in_seconds, trainer, primaries)
-        alone = trainer.predict(chunks, primaries)
-        rest = trainer.predict(left, primaries)
-        shared = trainer.predict(left, everyone)
-        grad = opportunity.switch_cost.grad_seconds if updates_actor(left) else 0.0
-        return alone, (alone * shared / rest if rest > 0.0 else 0.0), grad
+        alone, shared = trainer.predict(chunks, primaries), trainer.predict(chunks, everyone)
+        longest = trainer.predict(TrainerWork(chunks.chunks), len(chunks.chunks))
+        return alone, shared, longest
 
     def _lender_seconds(self, opportunity: Opportunity) -> float:
         """The lender's own coming work; its replicas are taken to be as many as the auxiliaries on its devices."""
