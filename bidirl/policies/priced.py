@@ -8,7 +8,7 @@ Against the paper's rules it differs in four points.
 * Groups that move are prefilled again; T_d pays for it.
 * The lease must be gone when the lender has work of its own: x ≤ lender_wait − C_in − C_out. If the lender's own work
   then outlasts the borrower's anyway, the borrower is not critical and only the seconds by which it is count.
-* It releases as soon as what a lease still saves is no more than the switch-out that could overlap with waiting.
+* It releases once the primaries alone need no longer than the switch-out, which then overlaps with waiting.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import isfinite, isnan
 
 from bidirl.core.opportunity import Decision, LeaseView, Opportunity
-from bidirl.core.work import RolloutWork, TrainerWork
+from bidirl.core.work import RolloutWork
 from bidirl.policies.model_guided import ColdStart, ModelGuided
 from bidirl.policies.rules import compare, rollout_direction
 
@@ -66,25 +66,31 @@ class PricedModelGuided(ModelGuided):
         return compare(saved, self.relative_margin * alone, numbers)
 
     def release(self, lease: LeaseView, opportunity: Opportunity | None) -> bool:
-        """End the lease when the rest of it saves no more than C_out, or the lender is about to need its devices.
+        """End the lease when the primaries alone need no longer than the switch-out, or the lender needs its devices.
 
-        ``opportunity.primary_replicas`` are those without this lease; its auxiliaries are ``auxiliary_replicas``.
+        Before that, each second of help shortens the rest; after it, help comes too late to pay for a later switch-out. A
+        lease that hardly helps (one long sequence is left) ends as well. ``opportunity.primary_replicas`` are those without this lease.
         """
         if not self.early_release or opportunity is None or opportunity.primary_replicas <= 0:
             return False
-        cost = opportunity.switch_cost
-        if opportunity.lender_wait_seconds <= cost.out_seconds:
+        out = opportunity.switch_cost.out_seconds
+        if opportunity.lender_wait_seconds <= out:
             return True
-        if opportunity.auxiliary_replicas <= 0 or not self._ready(opportunity):
+        if not self._ready(opportunity):
             return False
         primaries, together = opportunity.primary_replicas, lease.auxiliary_replicas + opportunity.primary_replicas
         if rollout_direction(opportunity):
             model, work = opportunity.rollout_model, opportunity.rollout_work
-            left = model.predict(work, primaries) - model.predict(work, together)
+            back = _moved(work, lease.auxiliary_replicas / together)
+            alone, shared, overrun = model.predict(back, primaries), model.predict(work, together), 0.0
         else:
             trainer, chunks = opportunity.trainer_model, opportunity.trainer_work
-            left = trainer.predict(chunks, primaries) - trainer.predict(chunks, together)
-        return left <= cost.out_seconds
+            alone, shared = trainer.predict(chunks, primaries), trainer.predict(chunks, together)
+            overrun = trainer.predict(chunks, len(chunks.chunks))
+        if alone <= 0.0:
+            return False
+        help_left = max((alone - out - overrun) * (1.0 - shared / alone), alone - shared - out)
+        return help_left <= self.relative_margin * alone
 
     def _ready(self, opportunity: Opportunity) -> bool:
         return (opportunity.rollout_model if rollout_direction(opportunity) else opportunity.trainer_model).ready
@@ -99,8 +105,7 @@ class PricedModelGuided(ModelGuided):
             return model.predict(work, primaries), model.predict(_moved(work, moved), everyone), 0.0
         trainer, chunks = opportunity.trainer_model, opportunity.trainer_work
         alone, shared = trainer.predict(chunks, primaries), trainer.predict(chunks, everyone)
-        longest = trainer.predict(TrainerWork(chunks.chunks), len(chunks.chunks))
-        return alone, shared, longest
+        return alone, shared, trainer.predict(chunks, len(chunks.chunks))
 
     def _lender_seconds(self, opportunity: Opportunity) -> float:
         """The lender's own coming work; its replicas are taken to be as many as the auxiliaries on its devices."""

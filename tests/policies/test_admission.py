@@ -126,11 +126,12 @@ def test_priced_counts_working_primaries_and_the_lender() -> None:
 
 def test_priced_releases_when_the_rest_is_not_worth_it() -> None:
     policy, lease = PricedModelGuided(), LeaseView(0, R_ON_T, 0.0, 5.0, 1, True)
-    assert not policy.release(lease, opportunity(switch_cost=SwitchCost(1.0, 7.9)))
-    assert policy.release(lease, opportunity(switch_cost=SwitchCost(1.0, 8.0)))
+    # 16 s alone, 8 s together: helping (16 − C_out) / 2 seconds must exceed 2% of 16 s.
+    assert not policy.release(lease, opportunity(switch_cost=SwitchCost(1.0, 15.0)))
+    assert policy.release(lease, opportunity(switch_cost=SwitchCost(1.0, 15.5)))
     assert policy.release(lease, opportunity(lender_wait_seconds=0.5))
     assert not policy.release(lease, None)
-    assert not ModelGuided().release(lease, opportunity(switch_cost=SwitchCost(1.0, 8.0)))
+    assert not ModelGuided().release(lease, opportunity(switch_cost=SwitchCost(1.0, 15.5)))
 
 
 stages = st.lists(st.tuples(st.sampled_from(list(SubStage)), st.integers(1, 9000)), min_size=1, max_size=40).map(
