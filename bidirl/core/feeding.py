@@ -143,7 +143,9 @@ class Feeder:
         rollouter.close_window()
         version = self.state.exported
         self.state.board.set(rollouter.worker.devices, Activity.SWITCH, f"load v{version}")
+        began = self.state.now_seconds()
         rollouter.served = await self.state.cluster.load_weights(rollouter.worker, version)
+        self.state.observe_verb("load_weights", self.state.now_seconds() - began)
         rollouter.updating = False
         rollouter.accepting = True
         rollouter.show()

@@ -94,7 +94,10 @@ class Side:
         activity = work_activity(self.workers[0])
         state.board.set(self.devices, activity, str(chunks[0].sub_stage), self.lease_id)
         inputs = [queue.inputs(chunk) for chunk in chunks]
+        began = state.now_seconds()
         report = await state.cluster.train_chunks(self.workers, chunks, inputs)
+        overhead = state.now_seconds() - began - sum(report.seconds) / len(self.workers)
+        state.observe_verb("train_chunks_overhead", max(0.0, overhead))
         for chunk, result, seconds in zip(chunks, report.results, report.seconds, strict=True):
             queue.finish(result)
             state.estimates.observe_chunks([(chunk.sub_stage, chunk.num_tokens)], seconds)

@@ -42,6 +42,7 @@ class RunState:
         self.board = DeviceBoard(devices, self.now_seconds, recorder.activity)
         self.changed = asyncio.Event()
         self._listeners: list[Callable[[str], None]] = []
+        self._verbs: dict[str, tuple[int, float]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -87,6 +88,15 @@ class RunState:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def observe_verb(self, verb: str, seconds: float) -> None:
+        """A verb that is no stage (a step, an export, a call's overhead, …) took ``seconds``; kept as mean and count."""
+        count, total = self._verbs.get(verb, (0, 0.0))
+        self._verbs[verb] = (count + 1, total + seconds)
+
+    def verb_seconds(self) -> dict[str, dict[str, float]]:
+        """Mean and count of every observed verb."""
+        return {verb: {"mean": total / count, "count": count} for verb, (count, total) in self._verbs.items()}
 
     def waiting(self) -> str:
         """Names of running tasks, for the watchdog's message."""

@@ -76,6 +76,7 @@ def summarise(state: RunState, log: StepLog, scheduler: Scheduler, lender: Lende
         "reward": {"first": rewards[0], "last": rewards[-1]} if rewards else {"first": None, "last": None},
         "stage_model_error": {stage: dict(errors) for stage, errors in state.estimates.errors().items()},
         "estimates": dict(state.estimates.parameters()),
+        "verb_seconds": state.verb_seconds(),
         "num_decisions": scheduler.num_decisions,
         "num_events": state.num_events,
     }

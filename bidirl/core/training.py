@@ -61,7 +61,9 @@ class TrainLoop:
 
     async def _busy(self, detail: str, work: Awaitable[T], activity: Activity = Activity.TRAIN) -> T:
         self.state.board.set(self.primary.devices, activity, detail)
+        began = self.state.now_seconds()
         result = await work
+        self.state.observe_verb(detail, self.state.now_seconds() - began)
         self.state.board.set(self.primary.devices, Activity.IDLE)
         return result
 
@@ -69,7 +71,7 @@ class TrainLoop:
         """Consume one batch; whether it led to an optimizer step."""
         state, cluster = self.state, self.state.cluster
         version, began = state.version, state.now_seconds()
-        info = await self._busy("begin", cluster.begin_batch(version, version, batch))
+        info = await self._busy("begin_batch", cluster.begin_batch(version, version, batch))
         if info.num_trainable_tokens == 0:
             for group in batch:
                 state.ledger.drop(group, "no_trainable_token", state.now_seconds())
@@ -91,7 +93,7 @@ class TrainLoop:
         self.feeder.batch_resolved()
         consumed = state.now_seconds()
         if state.version < state.settings.num_steps:
-            await self._busy("export", cluster.export_weights(state.version))
+            await self._busy("export_weights", cluster.export_weights(state.version))
             state.exported = state.version
         times = {"wait": wait_seconds, "consume": consumed - began, "publish": state.now_seconds() - consumed}
         self.log.step(batch, version, times, {**info.metrics, **metrics}, results)
@@ -104,7 +106,7 @@ class TrainLoop:
         if sides:
             workers = tuple(worker for side in sides for worker in side.workers)
             began = self.state.now_seconds()
-            await self._busy("merge gradients", self.state.cluster.merge_gradients(workers), Activity.SWITCH)
+            await self._busy("merge_gradients", self.state.cluster.merge_gradients(workers), Activity.SWITCH)
             self.log.merge_seconds = self.state.now_seconds() - began
         for side in self.sides.values():
             side.merged = True
