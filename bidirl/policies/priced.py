@@ -68,8 +68,10 @@ class PricedModelGuided(ModelGuided):
     def release(self, lease: LeaseView, opportunity: Opportunity | None) -> bool:
         """End the lease when the primaries alone need no longer than the switch-out, or the lender needs its devices.
 
-        Before that, each second of help shortens the rest; after it, help comes too late to pay for a later switch-out. A
-        lease that hardly helps (one long sequence is left) ends as well. ``opportunity.primary_replicas`` are those without this lease.
+        Before that, each second of help shortens the rest; after it, help comes too late to pay for a later
+        switch-out. A lease that hardly helps (one long sequence is left) ends as well.
+        ``opportunity.primary_replicas`` are those without this lease. Chunks that run now are not in the opportunity,
+        so with few huge chunks it can release too early.
         """
         if not self.early_release or opportunity is None or opportunity.primary_replicas <= 0:
             return False
