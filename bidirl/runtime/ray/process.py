@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from bidirl.runtime.ray.config import RayConfig
 
 
-def enter_worker_process(config: RayConfig, cores: Sequence[int], rendezvous: tuple[int, int, int] | None) -> None:
+def enter_worker_process(
+    config: RayConfig, devices: Sequence[int], cores: Sequence[int], rendezvous: tuple[int, int, int] | None
+) -> None:
     """Bind this process to its device's cores and quieten what it will import.
 
     Args:
         config: of the job.
+        devices: devices of the worker.
         cores: cores of the device; empty on ``cuda``.
         rendezvous: rank, number of ranks and port, for a primary trainer.
     """
@@ -40,6 +43,7 @@ def enter_worker_process(config: RayConfig, cores: Sequence[int], rendezvous: tu
             "TORCHDYNAMO_DISABLE": "1",
         }
     else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
         # vLLM's sleep mode manages memory itself and cannot work on expandable segments.
         os.environ.pop("PYTORCH_CUDA_ALLOC_CONF", None)
     if rendezvous is not None:

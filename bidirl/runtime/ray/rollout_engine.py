@@ -19,7 +19,7 @@ from bidirl.core.groups import Group, Sample
 from bidirl.runtime.ray.config import RayConfig
 from bidirl.runtime.ray.random_stream import sample_key
 from bidirl.runtime.ray.usage import UsageLogger, UsageMeter
-from bidirl.runtime.ray.weights import Weights, probe_tokens
+from bidirl.runtime.ray.weights import BYTES_PER_ELEMENT, Weights, probe_tokens
 
 
 @dataclass(slots=True)
@@ -45,6 +45,7 @@ class RolloutEngine:
         self._stop_token_ids = stop_token_ids(config.model)
         self._vocabulary_size = 0
         self._file: Path | None = None
+        self._weight_bytes = 0
         self.version = -1
 
     @property
@@ -95,6 +96,7 @@ class RolloutEngine:
         await self.interrupt(list(self._calls))
         self.version = -1
         layout = weights.layout
+        self._weight_bytes = layout.num_parameters * BYTES_PER_ELEMENT[self._config.rollout_dtype]
         path = await asyncio.to_thread(self._write, weights)
         await self._engine.collective_rpc(
             "bidirl_load", args=(str(path), layout.dtype, dict(layout.shapes), dict(layout.aliases))
@@ -117,6 +119,11 @@ class RolloutEngine:
                 f"{difference:.4g} nats (allowed {self._config.tolerance:g}): the engine does not hold these weights"
             )
         return difference
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the weights as the engine holds them, roughly (one device's share)."""
+        return self._weight_bytes // self._num_devices
 
     async def sleep(self, level: int) -> None:
         """Free the device memory (CUDA only)."""
@@ -248,7 +255,7 @@ def _engine_args(config: RayConfig, num_devices: int) -> Any:
         max_num_batched_tokens=max(2048, config.max_model_len),
         tensor_parallel_size=num_devices if cuda else 1,
         kv_cache_memory_bytes=int(config.kv_cache_gib * 2**30),
-        distributed_executor_backend="uni" if not cuda else None,
+        distributed_executor_backend=None if cuda else "uni",
         enforce_eager=not cuda,
         # The cache would keep keys and values of old weights, and would change the bits of a resumed prefix.
         enable_prefix_caching=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from abc import ABC, abstractmethod
@@ -56,6 +57,27 @@ class Trainer(ABC):
                 results.append((self.model.logprobs(chunk, batch), time.monotonic() - start))
         return results
 
+    def check_probe(self, weights: Weights) -> None:
+        """Compare the probe's log-probs with those that came with ``weights``.
+
+        Raises:
+            WorkerError: if one differs by more than the tolerance.
+        """
+        difference = float(abs(self.model.probe() - weights.probe_logprobs).max())
+        if not difference <= self._config.tolerance:
+            raise WorkerError(
+                f"with weights of version {weights.version} a probe log-prob is off by {difference:.4g} nats "
+                f"(allowed {self._config.tolerance:g})"
+            )
+
+    @abstractmethod
+    def offload(self) -> None:
+        """Move what lies on the device to host memory (CUDA only)."""
+
+    @abstractmethod
+    def reload(self) -> None:
+        """Move it back (CUDA only)."""
+
     def _add_gradient(self, loss: torch.Tensor) -> None:
         """Add the gradient of ``loss`` to the sum, without touching ``.grad`` or any engine's hooks."""
         self.gradients.add(torch.autograd.grad(loss, self.model.parameters, allow_unused=True))
@@ -71,14 +93,31 @@ class Trainer(ABC):
 class AuxiliaryTrainer(Trainer):
     """A plain replica: it computes gradients and never takes a step."""
 
+    def __init__(self, config: RayConfig, grpo: GrpoConfig, device: torch.device) -> None:
+        super().__init__(config, grpo, device)
+        self.version = -1
+
+    def offload(self) -> None:
+        """The model and its reference."""
+        self._move("cpu")
+
+    def reload(self) -> None:
+        """The model and its reference."""
+        self._move(self.model.device)
+
+    def _move(self, device: torch.device | str) -> None:
+        for module in (self.model.module, self.model.reference):
+            if module is not None:
+                module.to(device)
+
     def load(self, weights: Weights) -> int:
         """Take the primaries' weights; returns the version that it now holds, checked by the probe."""
-        self.model.load(weights)
-        difference = float(abs(self.model.probe() - weights.probe_logprobs).max())
-        if not difference <= self._config.tolerance:
-            raise WorkerError(f"after loading version {weights.version} a probe log-prob is off by {difference:.4g} nats")
-        self.version = weights.version
         self.gradients.clear()
+        if self.version != weights.version:
+            self.version = -1
+            self.model.load(weights)
+            self.check_probe(weights)
+            self.version = weights.version
         return self.version
 
     def take_gradients(self) -> Any:
@@ -104,6 +143,18 @@ class PrimaryTrainer(Trainer):
         self._num_ranks = num_ranks
         self._exact = config.gradient_merge == "exact"
         self.engine = _deepspeed_engine(config, self.model, device, rank, num_ranks)
+
+    def offload(self) -> None:
+        """All of DeepSpeed's states, and the reference model."""
+        self.engine.offload_states(pin_memory=True, non_blocking=False)
+        if self.model.reference is not None:
+            self.model.reference.to("cpu")
+
+    def reload(self) -> None:
+        """All of DeepSpeed's states, and the reference model."""
+        self.engine.reload_states(non_blocking=False)
+        if self.model.reference is not None:
+            self.model.reference.to(self.model.device)
 
     def begin_batch(self, version: int) -> None:
         """Also clear what the engine had accumulated."""
@@ -173,8 +224,6 @@ class PrimaryTrainer(Trainer):
 
 def _gathered(config: RayConfig, parameters: Sequence[torch.nn.Parameter]) -> Any:
     """Whole parameters for the time of a block: they are partitioned under ZeRO stage 3."""
-    import contextlib
-
     if config.zero_stage < 3:
         return contextlib.nullcontext()
     import deepspeed

@@ -1,0 +1,281 @@
+"""Every verb of the Cluster contract on Ray actors."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from bidirl.core.chunks import Chunk, ChunkResult, SubStage
+from bidirl.core.cluster import BatchInfo, ChunkReport, Cluster, RolloutReport
+from bidirl.core.errors import ConfigError, InvariantError, SwitchError, WorkerError
+from bidirl.core.groups import Group, Prompt, Sample
+from bidirl.core.topology import Role, Topology, Worker
+from bidirl.runtime.learning import GrpoConfig, prepare_batch, step_metrics
+from bidirl.runtime.ray.config import RayConfig
+from bidirl.runtime.ray.fleet import Fleet
+from bidirl.runtime.ray.hot_switch import check_hardware
+
+
+class PromptSource(Protocol):
+    """What the cluster needs of a task."""
+
+    def prompt(self, group_id: int) -> Prompt:
+        """The prompt at a position of the data stream, with token ids."""
+        ...
+
+    def reward(self, prompt: Prompt, token_ids: Any) -> float:
+        """Score one response; ``token_ids`` holds its tokens, shape ``(num_tokens,)``, int32."""
+        ...
+
+
+class RayCluster(Cluster):
+    """Real engines. Built with plain settings; nothing starts before :meth:`start`.
+
+    Raises:
+        ConfigError: if this machine cannot hold the topology.
+    """
+
+    def __init__(self, topology: Topology, config: RayConfig, grpo: GrpoConfig, task: PromptSource) -> None:
+        check_hardware(config, topology)
+        self._topology = topology
+        self._config = config
+        self._grpo = grpo
+        self._task = task
+        self._began = time.monotonic()
+        self._fleet = Fleet(topology, config, grpo)
+        self._awake: set[Worker] = set()
+        self._served: dict[Worker, int] = {}
+        self._weights: dict[int, Any] = {}
+        self._batch: tuple[int, int, Any] | None = None
+        self._chunk_metrics: dict[int, Mapping[str, float]] = {}
+        self._unmerged: set[Worker] = set()
+
+    @property
+    def world(self) -> str:
+        """``"ray"``."""
+        return "ray"
+
+    @property
+    def topology(self) -> Topology:
+        """Where everything is."""
+        return self._topology
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Sequences that one rollout replica runs at once."""
+        return self._config.max_num_seqs
+
+    @property
+    def process_ids(self) -> tuple[int, ...]:
+        """Processes of all workers, once started."""
+        return self._fleet.process_ids
+
+    def now_seconds(self) -> float:
+        """Monotonic seconds since the cluster was built."""
+        return time.monotonic() - self._began
+
+    async def start(self) -> None:
+        """Start all workers concurrently, and load and probe version 0 everywhere."""
+        try:
+            await self._fleet.start()
+            self._awake = {*self._topology.primary_rollouters, *self._topology.primary_trainers}
+            await self.export_weights(0)
+            passive = () if self._fleet.exclusive else self._topology.auxiliary_rollouters
+            rollouters = (*self._topology.primary_rollouters, *passive)
+            await self._all([self._load(worker, 0) for worker in rollouters])
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop every worker and Ray. Idempotent."""
+        self._awake = set()
+        self._weights.clear()
+        self._batch = None
+        await self._fleet.close()
+
+    def prompt(self, group_id: int) -> Prompt:
+        """The task's prompt.
+
+        Raises:
+            ConfigError: if it leaves no room for a response.
+        """
+        prompt = self._task.prompt(group_id)
+        if prompt.num_tokens >= self._config.max_model_len:
+            raise ConfigError(
+                f"max_model_len: {self._config.max_model_len} cannot hold the prompt of group {group_id} "
+                f"({prompt.num_tokens} tokens) and a response; raise it or use shorter prompts"
+            )
+        return prompt
+
+    # -- rollout -----------------------------------------------------------------------------------------------------
+
+    async def generate(self, worker: Worker, group: Group) -> RolloutReport:
+        """Generate on one engine; samples that ended here are scored."""
+        self._require_awake(worker, "generate")
+        handle = self._fleet[worker]
+        reference = handle.submit("generate", group)
+        try:
+            report: RolloutReport = await handle.wait(reference, f"generate of group {group.group_id}")
+        except asyncio.CancelledError:
+            handle.submit("interrupt", [group.group_id])
+            raise
+        scored = await asyncio.to_thread(self._score, report.group)
+        return replace(report, group=scored)
+
+    async def interrupt(self, worker: Worker, group_ids: Sequence[int]) -> None:
+        """Make the calls of these groups return."""
+        await self._fleet[worker].call("interrupt", list(group_ids))
+
+    def _score(self, group: Group) -> Group:
+        samples: list[Sample] = []
+        for index, sample in enumerate(group.samples):
+            if sample.finished and sample.reward is None:
+                try:
+                    sample = replace(sample, reward=float(self._task.reward(group.prompt, sample.token_ids)))
+                except Exception as error:
+                    return replace(group, error=f"the reward of sample {index} raised {type(error).__name__}: {error}")
+            samples.append(sample)
+        return replace(group, samples=tuple(samples))
+
+    # -- training ----------------------------------------------------------------------------------------------------
+
+    async def begin_batch(self, step: int, version: int, groups: Sequence[Group]) -> BatchInfo:
+        """Prepare the batch in the driver and give it to the primary trainers."""
+        import ray
+
+        prepared = prepare_batch(groups, self._grpo)
+        self._batch = (step, version, ray.put(prepared))
+        self._chunk_metrics, self._unmerged = {}, set()
+        await self._primaries("begin_batch", *self._batch)
+        return BatchInfo(prepared.num_trainable_tokens, prepared.metrics)
+
+    async def train_chunks(
+        self, workers: Sequence[Worker], chunks: Sequence[Chunk], inputs: Sequence[Sequence[ChunkResult]]
+    ) -> ChunkReport:
+        """Deal chunks out in turn; primaries run equal numbers of rounds, some of them empty."""
+        if self._batch is None:
+            raise InvariantError(5, "chunks were run before begin_batch")
+        for worker in workers:
+            self._require_awake(worker, "train_chunks")
+        lockstep = all(worker.primary for worker in workers)
+        workers = workers if lockstep else workers[: max(1, len(chunks))]
+        rounds = -(-len(chunks) // len(workers))
+        calls = []
+        for rank, worker in enumerate(workers):
+            mine: list[Chunk | None] = list(chunks[rank :: len(workers)])
+            mine_inputs = [list(i) for i in inputs[rank :: len(workers)]]
+            padding = rounds - len(mine) if lockstep else 0
+            arguments = (*self._batch, mine + [None] * padding, mine_inputs + [[]] * padding)
+            calls.append(self._fleet[worker].call("run", *arguments))
+            if not worker.primary and any(c and c.sub_stage is SubStage.ACTOR_UPDATE for c in mine):
+                self._unmerged.add(worker)
+        found = {result.chunk_id: (result, s) for reply in await self._all(calls) for result, s in reply}
+        ordered = [found[chunk.chunk_id] for chunk in chunks]
+        self._chunk_metrics |= {r.chunk_id: r.metrics for r, _ in ordered if r.metrics is not None}
+        return ChunkReport(tuple(r for r, _ in ordered), tuple(s for _, s in ordered))
+
+    async def merge_gradients(self, workers: Sequence[Worker]) -> None:
+        """Take each auxiliary's sum once, and hand it to every primary."""
+        for worker in workers:
+            reference = self._fleet[worker].submit("take_gradients")
+            await self._primaries("add_gradients", reference)
+            self._unmerged.discard(worker)
+
+    async def optimizer_step(self, version: int) -> Mapping[str, float]:
+        """One step on all primaries; metrics are rank 0's and the means over the batch's tokens."""
+        if self._unmerged:
+            names = ", ".join(sorted(worker.name for worker in self._unmerged))
+            raise InvariantError(6, f"optimizer step before the gradients of {names} were merged")
+        if self._batch is None or self._batch[1] != version:
+            raise InvariantError(6, f"optimizer step for version {version} without a batch for it")
+        engine_metrics = (await self._primaries("step"))[0]
+        self._batch = None
+        ordered = [self._chunk_metrics[chunk_id] for chunk_id in sorted(self._chunk_metrics)]
+        return {**step_metrics(ordered), **engine_metrics}
+
+    async def export_weights(self, version: int) -> None:
+        """Put rank 0's weights into the object store; the two latest versions are kept."""
+        handles = [self._fleet[worker] for worker in self._topology.primary_trainers]
+        references = [handle.submit("export", version) for handle in handles]
+        await self._all([h.wait(r, "export_weights") for h, r in zip(handles, references, strict=True)])
+        self._weights[version] = references[0]
+        in_use = {*sorted(self._weights)[-2:], *self._served.values()}
+        self._weights = {v: reference for v, reference in self._weights.items() if v in in_use}
+
+    # -- weights and switches ----------------------------------------------------------------------------------------
+
+    async def load_weights(self, worker: Worker, version: int) -> int:
+        """Load, probe, confirm."""
+        self._require_awake(worker, "load_weights")
+        return await self._load(worker, version)
+
+    async def switch_in(self, worker: Worker, version: int) -> int:
+        """Sleep the primaries of the devices, wake the auxiliary, load, confirm; undo everything if that fails.
+
+        Raises:
+            SwitchError: if it failed and was undone.
+            WorkerError: if it could not be undone.
+        """
+        primaries = self._primaries_under(worker)
+        asleep: list[Worker] = []
+        try:
+            for primary in primaries:
+                asleep.append(primary)
+                self._awake.discard(primary)
+                await self._fleet[primary].call("sleep")
+            await self._fleet[worker].call("wake", None)
+            confirmed = await self._load(worker, version)
+        except WorkerError as error:
+            try:
+                await self._fleet[worker].call("sleep")
+                for primary in asleep:
+                    await self._wake_primary(primary)
+            except WorkerError as second:
+                raise WorkerError(f"switch-in of {worker.name} failed and could not be undone: {second}") from error
+            raise SwitchError(f"switch-in of {worker.name} failed and was undone: {error}") from error
+        self._awake.add(worker)
+        return confirmed
+
+    async def switch_out(self, worker: Worker) -> None:
+        """Sleep the auxiliary, wake the primaries of its devices."""
+        if worker in self._unmerged:
+            raise InvariantError(6, f"{worker.name} was switched out before its gradients were merged")
+        self._awake.discard(worker)
+        await self._fleet[worker].call("sleep")
+        for primary in self._primaries_under(worker):
+            await self._wake_primary(primary)
+
+    async def _wake_primary(self, primary: Worker) -> None:
+        weights = self._weights.get(self._served.get(primary, max(self._weights)))
+        await self._fleet[primary].call("wake", weights)
+        self._awake.add(primary)
+
+    async def _load(self, worker: Worker, version: int) -> int:
+        weights = self._weights.get(version)
+        if weights is None:
+            raise WorkerError(f"{worker.name}: version {version} was asked for, exported are {sorted(self._weights)}")
+        confirmed: int = await self._fleet[worker].call("load_weights", weights)
+        if worker.role is Role.ROLLOUTER:
+            self._served[worker] = confirmed
+        return confirmed
+
+    def _primaries_under(self, worker: Worker) -> list[Worker]:
+        primaries = (*self._topology.primary_rollouters, *self._topology.primary_trainers)
+        return [p for p in primaries if set(p.devices) & set(worker.devices)]
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    async def _primaries(self, method: str, *args: Any) -> list[Any]:
+        return await self._all([self._fleet[w].call(method, *args) for w in self._topology.primary_trainers])
+
+    async def _all(self, calls: Sequence[Any]) -> list[Any]:
+        """Await all; the first error is raised at once."""
+        return list(await asyncio.gather(*calls))
+
+    def _require_awake(self, worker: Worker, verb: str) -> None:
+        if worker not in self._awake:
+            raise InvariantError(4, f"{verb} was called on {worker.name}, which is passive")

@@ -1,0 +1,95 @@
+"""Driver-side handles of the actors: bounded calls, and errors that name the worker and the cause."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import psutil
+
+from bidirl.core.errors import WorkerError
+from bidirl.core.topology import Worker
+
+
+class WorkerHandle:
+    """One actor as the driver sees it.
+
+    Attributes:
+        actor: Ray's handle.
+        process_ids: processes behind the worker, known once it has started.
+    """
+
+    def __init__(self, worker: Worker, actor: Any, timeout_seconds: float) -> None:
+        self.worker = worker
+        self.actor = actor
+        self.process_ids: tuple[int, ...] = ()
+        self._timeout_seconds = timeout_seconds
+
+    async def call(self, method: str, *args: Any, timeout_seconds: float | None = None) -> Any:
+        """Await one remote call.
+
+        Raises:
+            WorkerError: if the worker died, answered with an error, or took too long.
+        """
+        return await self.wait(self.submit(method, *args), method, timeout_seconds)
+
+    def submit(self, method: str, *args: Any) -> Any:
+        """Start one remote call; returns Ray's reference."""
+        return getattr(self.actor, method).remote(*args)
+
+    async def wait(self, reference: Any, what: str, timeout_seconds: float | None = None) -> Any:
+        """Await a submitted call; raises as :meth:`call` does."""
+        import ray
+
+        limit = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        name = self.worker.name
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(reference.future()), limit)
+        except TimeoutError:
+            raise WorkerError(f"{name} did not finish {what} within {limit:g} s") from None
+        except ray.exceptions.RayActorError as error:
+            raise WorkerError(f"{name} died during {what}: {_first_line(error)}") from error
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause if getattr(error, "cause", None) is not None else error
+            raise WorkerError(f"{name} failed in {what}: {_described(cause)}") from error
+        except ray.exceptions.RayError as error:
+            raise WorkerError(f"{name} was lost during {what}: {_first_line(error)}") from error
+
+
+def descendants() -> list[int]:
+    """Processes that this one started, directly or not."""
+    return [process.pid for process in psutil.Process().children(recursive=True)]
+
+
+def end_processes(process_ids: list[int], started_after: float, grace_seconds: float = 3.0) -> None:
+    """End what is left of the workers: these processes and their children, if they are not older than the cluster."""
+    found: dict[int, psutil.Process] = {}
+    for process_id in process_ids:
+        try:
+            process = psutil.Process(process_id)
+            if process.create_time() >= started_after:
+                found |= {p.pid: p for p in (process, *process.children(recursive=True))}
+        except psutil.NoSuchProcess:
+            continue
+    deadline = time.monotonic() + grace_seconds
+    for process in found.values():
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(list(found.values()), timeout=max(0.0, deadline - time.monotonic()))
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _described(cause: BaseException) -> str:
+    return str(cause) if isinstance(cause, WorkerError) else f"{type(cause).__name__}: {_last_line(cause)}"
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else ""
