@@ -1,0 +1,73 @@
+"""JSON that any reader can parse: NaN and infinity become null, numpy scalars become numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+
+def plain(value: Any) -> Any:
+    """``value`` in terms of strict JSON."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(child) for key, child in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(child) for child in (sorted(value) if isinstance(value, set | frozenset) else value)]
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return value if value is None else str(value)
+
+
+def dumps(value: Any, indent: int | None = None) -> str:
+    """``value`` as strict JSON text."""
+    return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def write_atomically(path: Path, value: Any) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never half of it."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("w", encoding="utf-8") as stream:
+        stream.write(dumps(value, indent=2) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+
+
+class RowWriter:
+    """One JSON object per line, handed to the operating system as it comes."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream: IO[str] = path.open("x", encoding="utf-8")
+
+    def write(self, row: Any) -> None:
+        """Append one row."""
+        self._stream.write(dumps(row) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._stream.close()
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """All complete rows; a last line that a crash cut off is left out."""
+    if not path.is_file():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
