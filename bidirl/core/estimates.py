@@ -47,9 +47,9 @@ class Estimates(Protocol):
         """Means by part (``in``, ``out``, ``grad``); ``None`` where nothing was measured."""
 
     def rollout_work(
-        self, generated: Sequence[int], prompt_tokens: float, resident: bool, max_num_seqs: int
+        self, generated: Sequence[int], prompt_tokens: float, resident: Sequence[bool], max_num_seqs: int
     ) -> RolloutWork:
-        """Work left in unfinished sequences with these many response tokens each."""
+        """Work left in unfinished sequences: their response tokens so far, and whether an engine holds them now."""
 
     def errors(self) -> Mapping[str, Mapping[str, float]]:
         """Relative prediction errors by stage: ``rollout`` and ``train``, each with ``median`` and ``p90``."""

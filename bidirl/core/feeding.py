@@ -26,6 +26,7 @@ class Feeder:
         self._waiting: dict[int, Group] = {}
         self._reserved: dict[int, None] = {}
         self._next_group_id = 0
+        self.num_finished = 0
         self._resolved_versions: list[int] = [0]
         limit = state.cluster.max_num_seqs // state.settings.group_size
         self.max_groups = state.settings.max_groups_per_rollouter or max(1, limit)
@@ -113,6 +114,7 @@ class Feeder:
             self.state.ledger.drop(result, result.error, self.state.now_seconds())
         elif result.finished:
             rollouter.num_finished += 1
+            self.num_finished += 1
             self._reserved.pop(group.group_id, None)
             self.state.buffer.finish(result)
             for sample in result.samples:
@@ -153,20 +155,23 @@ class Feeder:
 
     # -- leases ------------------------------------------------------------------------------------------------------
 
-    def missing(self) -> tuple[MissingGroup, ...]:
-        """The groups that the next batch lacks and that no auxiliary holds, issued ones first, then fresh ones.
+    def missing(self, held: bool = False) -> tuple[MissingGroup, ...]:
+        """The groups that the next batch lacks, issued ones first, then fresh ones.
+
+        Groups of auxiliaries are among them only if ``held``.
 
         Fresh groups are only announced here (their ids are the next ones); ``reserve`` issues them.
         """
         state = self.state
         wanted = state.buffer.num_missing(state.version)
-        running = {i: group for r in self.primaries for i, group in r.running.items()}
-        held = {i for r in self.auxiliaries.values() for i in r.running} | self._reserved.keys()
+        on_auxiliaries = {i: group for r in self.auxiliaries.values() for i, group in r.running.items()}
+        running = {i: group for r in self.primaries for i, group in r.running.items()} | on_auxiliaries
+        left_out = set() if held else on_auxiliaries.keys() | self._reserved.keys()
         rows = []
         ids = state.buffer.missing_ids(state.version)
         for group_id in ids:
             group = self._waiting.get(group_id) or running.get(group_id)
-            if group is None or group_id in held:
+            if group is None or group_id in left_out:
                 continue
             tokens = tuple(sample.num_tokens for sample in group.samples if not sample.finished)
             rows.append(MissingGroup(group_id, group_id in running, len(tokens), tokens))

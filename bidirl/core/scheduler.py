@@ -10,7 +10,7 @@ from bidirl.core.feeding import Feeder
 from bidirl.core.interfaces import AdmissionPolicy
 from bidirl.core.leases import Lease, LeaseState
 from bidirl.core.lending import Lender
-from bidirl.core.opportunity import Decision, MissingGroup, Opportunity
+from bidirl.core.opportunity import Decision, LeaseHistory, MissingGroup, Opportunity
 from bidirl.core.sides import trainer_work
 from bidirl.core.state import RunState
 from bidirl.core.topology import Direction, Worker
@@ -33,6 +33,7 @@ class Scheduler:
         self.num_admitted = dict.fromkeys(Direction, 0)
         self.num_refused = dict.fromkeys(Direction, 0)
         self._prompt_tokens = 0.0
+        self._asks_release = type(policy).release is not AdmissionPolicy.release
 
     def before_feeding(self, cause: str) -> None:
         """May trainers that wait lend their devices to rollout? Asked before waiting groups go to the primaries."""
@@ -81,7 +82,7 @@ class Scheduler:
             coming,
         )
 
-    def _train_opportunity(self, cause: str, auxiliaries: int) -> Opportunity:
+    def _train_opportunity(self, cause: str, auxiliaries: int, borrowed_already: int = 0) -> Opportunity:
         assert self.trainer.queue is not None
         active = len(self.trainer.primary.workers) + sum(len(s.workers) for s in self.trainer.sides.values())
         switching = sum(
@@ -94,7 +95,7 @@ class Scheduler:
         return self._opportunity(
             Direction.TRAINER_ON_ROLLPOOL,
             cause,
-            active + switching,
+            active + switching - borrowed_already,
             auxiliaries,
             0,
             self._rollout_work(coming),
@@ -103,10 +104,11 @@ class Scheduler:
 
     def _rollout_work(self, missing: tuple[MissingGroup, ...]) -> RolloutWork:
         generated = [tokens for group in missing for tokens in group.generated_tokens]
+        resident = [group.running for group in missing for _ in group.generated_tokens]
         if not self._prompt_tokens:
             self._prompt_tokens = float(self.state.cluster.prompt(0).num_tokens)
         slots = min(self.state.cluster.max_num_seqs, self.feeder.max_groups * self.state.settings.group_size)
-        return self.state.estimates.rollout_work(generated, self._prompt_tokens, False, slots)
+        return self.state.estimates.rollout_work(generated, self._prompt_tokens, resident, slots)
 
     def _opportunity(
         self,
@@ -136,7 +138,18 @@ class Scheduler:
             switch_cost=state.estimates.switch_cost(direction),
             rollout_model=state.estimates.rollout_model,
             trainer_model=state.estimates.trainer_model,
+            history=self._history(direction),
             calibrating=state.version < state.settings.calibration_steps,
+        )
+
+    def _history(self, direction: Direction) -> LeaseHistory:
+        closed = [lease for lease in self.lender.closed if lease.direction is direction]
+        samples = self.feeder.num_finished * self.state.settings.group_size
+        return LeaseHistory(
+            tuple(lease.in_seconds + lease.out_seconds for lease in closed[-3:]),
+            self.state.now_seconds() / samples if samples else float("nan"),
+            sum(lease.realised_benefit_seconds > 0 for lease in closed),
+            sum(lease.realised_benefit_seconds <= 0 for lease in closed),
         )
 
     # -- decisions ---------------------------------------------------------------------------------------------------
@@ -171,6 +184,8 @@ class Scheduler:
         return decision
 
     def _ask_release(self, cause: str) -> None:
+        if not self._asks_release:
+            return
         for lease in tuple(self.lender.open.values()):
             if lease.state is not LeaseState.ACTIVE:
                 continue
@@ -186,12 +201,12 @@ class Scheduler:
     def _remaining(self, lease: Lease, cause: str) -> Opportunity | None:
         """What is still missing, as an opportunity of the lease's direction."""
         if lease.direction is Direction.ROLLOUTER_ON_TRAINPOOL:
-            missing = self.feeder.missing()
+            missing = self.feeder.missing(held=True)
             return self._rollout_opportunity(cause, missing, len(lease.workers)) if missing else None
         queue = self.trainer.queue
         if queue is None or not queue.num_queued:
             return None
-        return self._train_opportunity(cause, len(lease.workers))
+        return self._train_opportunity(cause, len(lease.workers), borrowed_already=len(lease.workers))
 
 
 def decision_row(
@@ -215,6 +230,7 @@ def decision_row(
         "switch_cost": asdict(opportunity.switch_cost),
         "rollout_model": dict(opportunity.rollout_model.parameters()),
         "trainer_model": dict(opportunity.trainer_model.parameters()),
+        "history": asdict(opportunity.history),
         "calibrating": opportunity.calibrating,
         "policy": repr(policy),
         "admit": decision.admit,

@@ -90,7 +90,7 @@ class RunState:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def observe_verb(self, verb: str, seconds: float) -> None:
-        """A verb that is no stage (a step, an export, a call's overhead, …) took ``seconds``; kept as mean and count."""
+        """A verb that is no stage (a step, an export, the overhead of a call, …) took ``seconds``."""
         count, total = self._verbs.get(verb, (0, 0.0))
         self._verbs[verb] = (count + 1, total + seconds)
 

@@ -70,7 +70,7 @@ class Estimator:
         return self.switch_costs.measured(direction)
 
     def rollout_work(
-        self, generated: Sequence[int], prompt_tokens: float, resident: bool, max_num_seqs: int
+        self, generated: Sequence[int], prompt_tokens: float, resident: Sequence[bool], max_num_seqs: int
     ) -> RolloutWork:
         """Work left in unfinished sequences with these many response tokens each."""
         return self.lengths.rollout_work(generated, prompt_tokens, resident, max_num_seqs)

@@ -169,8 +169,8 @@ def timings_from_estimates(parameters: Mapping[str, Any], base: SimTimings | Non
         ConfigError: if the run's stage models have no coefficients of the calibrated forms.
     """
     try:
-        rollout = parameters["rollout_model"]["coefficients"]
-        trainer = parameters["trainer_model"]["coefficients"]
+        rollout = parameters["rollout"]["coefficients"]
+        trainer = parameters["train"]["coefficients"]
         sums = parameters["switch_costs"]
     except (KeyError, TypeError) as error:
         raise ConfigError(f"these estimates do not come from calibrated stage models: {error} is missing") from None
