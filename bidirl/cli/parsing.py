@@ -36,6 +36,7 @@ def parse_config(
 ) -> Parsed[T]:
     """Read ``file``, apply ``--key value`` options, check everything and build ``config_class``.
 
+    ``config_class.DEFAULT_CLASSES`` (optional) maps keys to the class that is used where none is named.
     Keys in ``unbuilt`` are checked for names and types, but their objects are not made: they are ``None``.
 
     Raises:
@@ -44,6 +45,8 @@ def parse_config(
     parser = _parser(config_class)
     content = {} if file is None else _read_yaml(file)
     pairs = _pairs(options)
+    for key, class_path in getattr(config_class, "DEFAULT_CLASSES", {}).items():
+        content.setdefault(key, class_path)
     for key, value in pairs.items():
         _guard_class_switch(parser, content, key, value)
     try:
@@ -53,17 +56,17 @@ def parse_config(
         arguments = [f"--{key}={value}" for key, value in sorted(pairs.items(), key=lambda item: item[0].count("."))]
         namespace = parser.parse_args(arguments, namespace=base)
         _refuse_open_signatures(namespace)
-        text = parser.dump(namespace, skip_none=False)
+        text = parser.dump(namespace, skip_unset=False)
         for key in unbuilt:
             namespace[key] = None
-        value = config_class(**vars(parser.instantiate(namespace)))
+        built = config_class(**vars(parser.instantiate(namespace)))
     except jsonargparse.ArgumentError as error:
         raise ConfigError(_one_line(parser, str(error))) from None
     except BidirlError:
         raise
     except (TypeError, ValueError) as error:
         raise ConfigError(" ".join(str(error).split())) from error
-    return Parsed(value, text)
+    return Parsed(built, text)
 
 
 def describe(config_class: type[Any]) -> str:
@@ -143,22 +146,23 @@ def _pairs(options: Sequence[str]) -> dict[str, str]:
 
 def _guard_class_switch(parser: jsonargparse.ArgumentParser, content: dict[str, Any], key: str, value: str) -> None:
     """Trap: jsonargparse keeps the arguments that the file gave to the old class if the new one has the same names."""
-    parent, _, name = key.rpartition(".")
-    if name == "class_path":
-        key = parent
-    holder = _lookup(content, key.rpartition(".")[0])
-    leaf = key.rpartition(".")[2]
-    old = holder.get(leaf) if isinstance(holder, dict) else None
-    if key not in set(_keys(parser)) or not isinstance(old, dict) or "class_path" not in old:
+    if key.endswith(".class_path"):
+        key = key.removesuffix(".class_path")
+    head, _, leaf = key.rpartition(".")
+    holder = _lookup(content, head)
+    if not _is_class_key(parser, key) or not isinstance(holder, dict) or leaf not in holder:
         return
+    old = holder[leaf]
+    old_class = old.get("class_path", "") if isinstance(old, dict) else str(old)
     if value.lstrip().startswith("{"):
         del holder[leaf]  # a full object replaces the old one
-    elif old["class_path"].rpartition(".")[2] != value.rpartition(".")[2] and old.get("init_args"):
-        arguments = ", ".join(old["init_args"])
-        raise ConfigError(
-            f"--{key} {value} would inherit {arguments} that the file sets for {old['class_path']}: "
-            f"replace the whole object with --{key} '{{class_path: {value}, init_args: {{…}}}}'"
-        )
+    elif old_class.rpartition(".")[2] != value.rpartition(".")[2]:
+        if isinstance(old, dict) and old.get("init_args"):
+            raise ConfigError(
+                f"--{key} {value} would inherit {', '.join(old['init_args'])} that the file sets for {old_class}: "
+                f"replace the whole object with --{key} '{{class_path: {value}, init_args: {{…}}}}'"
+            )
+        del holder[leaf]  # otherwise the defaults of the old class would be carried over
 
 
 def _lookup(content: dict[str, Any], dotted: str) -> Any:
@@ -195,7 +199,7 @@ def _check_signature(class_path: str, key: str) -> None:
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             raise ConfigError(
-                f"{key}: {class_path} takes {parameter}, so its arguments cannot be checked: name and annotate each one"
+                f"{key}: {class_path} takes **{parameter.name}, so its arguments cannot be checked: name and annotate each one"
             )
     hints = get_type_hints(found.__init__)
     bare = [parameter.name for parameter in parameters if parameter.name not in hints]
@@ -242,7 +246,7 @@ def _unknown(parser: jsonargparse.ArgumentParser, key: str) -> str:
 def _unknown_argument(key: str, class_path: str, argument: str) -> str:
     try:
         found = jsonargparse._util.import_object(class_path)
-        known = [name for name in inspect.signature(found).parameters]
+        known = list(inspect.signature(found).parameters)
     except (ImportError, ValueError, TypeError, AttributeError):
         known = []
     short = class_path.rpartition(".")[2]
@@ -252,9 +256,9 @@ def _unknown_argument(key: str, class_path: str, argument: str) -> str:
 
 
 def _class_problem(parser: jsonargparse.ArgumentParser, key: str, detail: str) -> str:
-    base = next(action for action in parser._actions if action.dest == key)._typehint
+    base = next(_typehint(action) for action in parser._actions if action.dest == key)
     names = sorted(set(_concrete_names(base)))
-    if match := re.search(r"expected dot import path string: (\S+)", detail, re.IGNORECASE):
+    if match := re.search(r"dot import path string: (\S+)", detail, re.IGNORECASE):
         return f"{key}: there is no class {match.group(1)!r}{_hint(match.group(1), names)}"
     if match := re.search(r"Import path (\S+) does not correspond to a subclass of (\S+)", detail):
         return f"{key}: {match.group(1)} is not a subclass of {match.group(2)}; available: {', '.join(names)}"
@@ -276,10 +280,11 @@ def _concrete_names(base: Any) -> Iterator[str]:
 
 
 def _is_class_key(parser: jsonargparse.ArgumentParser, key: str) -> bool:
-    return any(
-        action.dest == key and any(True for _ in _class_types(getattr(action, "_typehint", None)))
-        for action in parser._actions
-    )
+    return any(action.dest == key and any(True for _ in _class_types(_typehint(action))) for action in parser._actions)
+
+
+def _typehint(action: Any) -> Any:
+    return getattr(action, "_typehint", None)
 
 
 def _class_types(hint: Any) -> Iterator[type[Any]]:

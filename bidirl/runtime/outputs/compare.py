@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.table import Table
 
 from bidirl.core.errors import ConfigError
@@ -33,6 +34,9 @@ def read_summary(run: Path) -> dict[str, Any]:
         raise ConfigError(f"{run} has no summary.json: it is not a run directory, or the run is not over") from None
     except json.JSONDecodeError as error:
         raise ConfigError(f"{run}/summary.json cannot be read: {error}") from None
+    if "staleness_bound" not in summary and (run / "config.yaml").is_file():
+        config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) or {}
+        summary["staleness_bound"] = config.get("staleness")
     return summary
 
 

@@ -12,7 +12,7 @@ from bidirl.runtime.outputs.trace import TraceWriter
 
 
 class FileRecorder(Recorder):
-    """Writes ``metrics``, ``decisions``, ``ledger`` and ``leases`` as JSON lines, ``trace.json`` and ``summary.json``."""
+    """Writes ``metrics``, ``decisions``, ``ledger``, ``leases`` (JSON lines), ``trace.json`` and ``summary.json``."""
 
     def __init__(self, directory: Path, topology: Topology, world: str) -> None:
         self.directory = directory

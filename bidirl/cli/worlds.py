@@ -1,0 +1,93 @@
+"""From a config to a running job: the one place that puts the parts together, for either world.
+
+Heavy packages are imported only inside the function that needs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bidirl.cli.config import Config
+from bidirl.core.cluster import Cluster
+from bidirl.core.coordinator import run_job
+from bidirl.core.errors import ConfigError
+from bidirl.core.records import Recorder, TeeRecorder
+from bidirl.core.topology import Topology
+from bidirl.models.estimator import Estimator
+from bidirl.runtime.outputs import FileRecorder, ProgressRecorder, make_run_directory
+from bidirl.runtime.sim.virtual_time import run_virtual
+
+
+def real_cluster(config: Config) -> Cluster:
+    """Ray, vLLM and DeepSpeed."""
+    try:
+        from bidirl.runtime.ray.cluster import RayCluster
+    except ImportError as error:
+        raise ConfigError(
+            f"bidirl train needs {error.name}, which is not installed: see 'Install' in the README"
+        ) from None
+    if config.ray is None:
+        raise ConfigError("ray is missing: bidirl train needs that section, with at least ray.model")
+    raise ConfigError(f"task is missing ({RayCluster.__name__})")
+
+
+def simulated_cluster(config: Config) -> Cluster:
+    """Virtual time."""
+    raise ConfigError("simulation is missing")
+
+
+def run(config: Config, world: str, resolved_yaml: str, arguments: list[str]) -> Mapping[str, Any]:
+    """Run the job, with its outputs, and return its summary.
+
+    Raises:
+        ConfigError: before anything has started.
+        BidirlError: if the run failed; what was finished is on disk.
+    """
+    cluster = real_cluster(config) if world == "ray" else simulated_cluster(config)
+    recorder = make_recorder(config, world, cluster.topology, resolved_yaml, arguments)
+    estimates = Estimator(
+        rollout_model=config.rollout_model,
+        trainer_model=config.trainer_model,
+        switch_costs=config.switch_costs,
+        max_response_tokens=max_response_tokens(config, world),
+    )
+    job = run_job(cluster, config.job(), config.policy, config.splitter, estimates, recorder)
+    return run_virtual(job) if world == "sim" else asyncio.run(_interruptible(job))
+
+
+def max_response_tokens(config: Config, world: str) -> int:
+    """The length limit of a response in this world."""
+    return config.ray.max_response_tokens if config.ray is not None else 0
+
+
+def make_recorder(
+    config: Config, world: str, topology: Topology, resolved_yaml: str, arguments: list[str]
+) -> TeeRecorder:
+    """Progress, and what ``tracking`` asks for."""
+    recorders: list[Recorder] = [ProgressRecorder(config.name, world, config.num_steps)]
+    if config.tracking != "none":
+        if config.tracking == "wandb":
+            from bidirl.runtime.outputs.wandb_recorder import WandbRecorder, require_wandb
+
+            require_wandb()
+        directory = make_run_directory(run_directory(config), resolved_yaml, config.seed, arguments)
+        recorders.append(FileRecorder(directory, topology, world))
+        if config.tracking == "wandb":
+            recorders.append(WandbRecorder(directory, config.wandb_project, config.name, world, resolved_yaml))
+    return TeeRecorder(recorders)
+
+
+def run_directory(config: Config) -> Path:
+    """Where the run goes."""
+    return Path(config.output_dir) if config.output_dir is not None else Path("runs") / config.name
+
+
+async def _interruptible(job: Any) -> Any:
+    """Let SIGTERM end the run like Ctrl-C does: the job is cancelled and closes its cluster."""
+    task = asyncio.ensure_future(job)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
