@@ -98,6 +98,12 @@ class SimReplica:
         elif self._phase is _PREFILL and all(stream.call.interrupted for stream in self._running):
             self._cut_prefill()
 
+    def close(self) -> None:
+        """Nothing will happen here any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     # -- boundaries --------------------------------------------------------------------------------------------------
 
     def _boundary(self) -> None:

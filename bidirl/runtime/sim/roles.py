@@ -72,7 +72,9 @@ class RoleBoard:
                 raise InvariantError(4, f"switch_in of {worker.name}: device {device} is {self._away[device].name}'s")
             home = self._homes[device]
             if self._busy[home]:
-                raise InvariantError(4, f"switch_in of {worker.name}: {home.name} is busy ({', '.join(self._busy[home])})")
+                raise InvariantError(
+                    4, f"switch_in of {worker.name}: {home.name} is busy ({', '.join(self._busy[home])})"
+                )
         for device in worker.devices:
             self._away[device] = worker
 
