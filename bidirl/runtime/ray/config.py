@@ -106,8 +106,10 @@ class RayConfig:
         if self.gradient_merge == "exact" and self.zero_stage == 3:
             raise ConfigError("gradient_merge: exact needs whole parameters on every rank; use zero_stage 0, 1 or 2")
         if not (Path(self.model) / "config.json").is_file():
-            raise ConfigError(f"model: {self.model} is not a model directory (it has no config.json); "
-                              "give the path of one, or build one with 'bidirl model'")
+            raise ConfigError(
+                f"model: {self.model} is not a model directory (it has no config.json); "
+                "give the path of one, or build one with 'bidirl model'"
+            )
 
     @property
     def tolerance(self) -> float:

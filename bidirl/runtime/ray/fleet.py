@@ -115,8 +115,10 @@ class Fleet:
         rendezvous = None
         if worker.primary:
             rendezvous = (worker.index, len(self._topology.primary_trainers), port)
-        return ray.remote(TrainerActor).options(**options).remote(
-            self._config, self._grpo, worker.devices, cores, rendezvous
+        return (
+            ray.remote(TrainerActor)
+            .options(**options)
+            .remote(self._config, self._grpo, worker.devices, cores, rendezvous)
         )
 
 

@@ -52,7 +52,9 @@ class WorkerHandle:
             raise WorkerError(f"{name} died during {what}: {_first_line(error)}") from error
         except ray.exceptions.RayTaskError as error:
             cause = error.cause if getattr(error, "cause", None) is not None else error
-            raise WorkerError(f"{name} failed in {what}: {_described(cause)}") from error
+            described = _described(cause)
+            message = described if described.startswith(name) else f"{name} failed in {what}: {described}"
+            raise WorkerError(message) from error
         except ray.exceptions.RayError as error:
             raise WorkerError(f"{name} was lost during {what}: {_first_line(error)}") from error
 

@@ -6,8 +6,10 @@ worker that leaves frees the device's memory, and that it did is checked.
 
 from __future__ import annotations
 
+import json
 import os
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any
 
 from bidirl.core.errors import ConfigError, WorkerError
@@ -16,6 +18,8 @@ from bidirl.runtime.ray.config import RayConfig
 
 _MIN_FREED = 0.5
 """Share of a worker's own weights that must become free when it sleeps."""
+
+_MIN_HEAD_SIZE = 32
 
 
 class HotSwitch(ABC):
@@ -56,7 +60,7 @@ class CoreHandOver(HotSwitch):
     async def sleep_rollouter(self, engine: Any) -> None:
         """Refuse while requests run: two workers would compute on one core."""
         if engine.num_active:
-            raise WorkerError(f"the rollout engine still has {engine.num_active} requests and cannot hand over its core")
+            raise WorkerError(f"the rollout engine has {engine.num_active} requests and cannot hand over its core")
 
     async def wake_rollouter(self, engine: Any) -> None:
         """Nothing to do."""
@@ -80,7 +84,7 @@ class MemoryHandOver(HotSwitch):
     async def sleep_rollouter(self, engine: Any) -> None:
         """vLLM sleep; level 2 discards the weights."""
         if engine.num_active:
-            raise WorkerError(f"the rollout engine still has {engine.num_active} requests and cannot sleep")
+            raise WorkerError(f"the rollout engine has {engine.num_active} requests and cannot sleep")
         before = _free_bytes()
         await engine.sleep(self._level)
         _check_freed("the rollout engine", before, engine.weight_bytes)
@@ -121,6 +125,7 @@ def check_hardware(config: RayConfig, topology: Topology) -> None:
         ConfigError: naming the key and the fix.
     """
     if config.accelerator == "cpu":
+        _check_head_size(config)
         cores, needed = len(os.sched_getaffinity(0)), topology.num_devices * config.cores_per_device
         if needed > cores:
             raise ConfigError(
@@ -129,6 +134,16 @@ def check_hardware(config: RayConfig, topology: Topology) -> None:
             )
         return
     _check_cuda(config, topology)
+
+
+def _check_head_size(config: RayConfig) -> None:
+    values = json.loads((Path(config.model) / "config.json").read_text())
+    heads = values.get("num_attention_heads") or 1
+    head_size = values.get("head_dim") or values.get("hidden_size", _MIN_HEAD_SIZE * heads) // heads
+    if head_size < _MIN_HEAD_SIZE:
+        raise ConfigError(
+            f"model: {config.model} has attention heads of size {head_size}; vLLM on CPU needs {_MIN_HEAD_SIZE} or more"
+        )
 
 
 def _check_cuda(config: RayConfig, topology: Topology) -> None:
@@ -144,7 +159,7 @@ def _check_cuda(config: RayConfig, topology: Topology) -> None:
         raise ConfigError("zero_stage: 0 has no state offload, which switching on cuda needs; use 1, 2 or 3")
     if any(len(w.devices) > 1 for w in topology.primary_trainers + topology.auxiliary_trainers):
         raise ConfigError(
-            "trainer_layout_devices: a trainer worker is one ZeRO rank on one GPU; set it to 1 (ZeRO shards over workers)"
+            "trainer_layout_devices: a trainer is one ZeRO rank on one GPU; set it to 1 (ZeRO shards over workers)"
         )
     if switching:
         from vllm.platforms import current_platform

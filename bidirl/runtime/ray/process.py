@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from bidirl.runtime.ray.config import RayConfig
+
+_TAIL_BYTES = 100_000
+_ERROR = re.compile(r"(?:^|[ \]])([A-Za-z_.]*(?:Error|Exception): .+)$", re.MULTILINE)
+_CONSEQUENCES = ("vllm.v1.engine.exceptions.EngineDeadError", "EngineDeadError", "RuntimeError: Engine core init")
 
 
 def enter_worker_process(
@@ -55,3 +61,21 @@ def enter_worker_process(
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
+
+
+def last_error_line() -> str:
+    """The newest error that this process or a child of it wrote to its log; empty if there is none.
+
+    vLLM's engine runs in a child process, and its front end reports only that it died.
+    """
+    found = ""
+    for descriptor in (1, 2):
+        path = Path(f"/proc/self/fd/{descriptor}").resolve()
+        if not path.is_file():
+            continue
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+        errors = [match for match in _ERROR.findall(text) if not match.startswith(_CONSEQUENCES)]
+        found = errors[-1].strip() if errors else found
+    return found

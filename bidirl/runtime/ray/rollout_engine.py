@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,12 @@ from bidirl.core.cluster import RolloutReport
 from bidirl.core.errors import WorkerError
 from bidirl.core.groups import Group, Sample
 from bidirl.runtime.ray.config import RayConfig
+from bidirl.runtime.ray.process import last_error_line
 from bidirl.runtime.ray.random_stream import sample_key
 from bidirl.runtime.ray.usage import UsageLogger, UsageMeter
 from bidirl.runtime.ray.weights import BYTES_PER_ELEMENT, Weights, probe_tokens
+
+_SHUTDOWN_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -57,11 +61,12 @@ class RolloutEngine:
         """Start the engine with the model directory's weights; returns the ids of vLLM's processes."""
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        args = _engine_args(self._config, self._num_devices)
-        logger = UsageLogger(self._meter)
-        self._engine = AsyncLLM.from_engine_args(args, stat_loggers=[lambda *_: logger])
-        self._vocabulary_size = self._engine.model_config.get_vocab_size()
-        return tuple(await self._engine.collective_rpc("bidirl_prepare"))
+        with self._naming_errors("start"):
+            args = _engine_args(self._config, self._num_devices)
+            logger = UsageLogger(self._meter)
+            self._engine = AsyncLLM.from_engine_args(args, stat_loggers=[lambda *_: logger])
+            self._vocabulary_size = self._engine.model_config.get_vocab_size()
+            return tuple(await self._engine.collective_rpc("bidirl_prepare"))
 
     async def generate(self, group: Group) -> RolloutReport:
         """Generate until every sample has ended or the group is interrupted. Tokens carry ``version``."""
@@ -98,10 +103,11 @@ class RolloutEngine:
         layout = weights.layout
         self._weight_bytes = layout.num_parameters * BYTES_PER_ELEMENT[self._config.rollout_dtype]
         path = await asyncio.to_thread(self._write, weights)
-        await self._engine.collective_rpc(
-            "bidirl_load", args=(str(path), layout.dtype, dict(layout.shapes), dict(layout.aliases))
-        )
-        await self.check_probe(weights)
+        with self._naming_errors("load_weights"):
+            await self._engine.collective_rpc(
+                "bidirl_load", args=(str(path), layout.dtype, dict(layout.shapes), dict(layout.aliases))
+            )
+            await self.check_probe(weights)
         self.version = weights.version
         return self.version
 
@@ -136,7 +142,7 @@ class RolloutEngine:
     async def close(self) -> None:
         """Stop vLLM's processes."""
         if self._engine is not None:
-            self._engine.shutdown()
+            self._engine.shutdown(timeout=_SHUTDOWN_SECONDS)
             self._engine = None
         if self._file is not None:
             self._file.unlink(missing_ok=True)
@@ -184,11 +190,10 @@ class RolloutEngine:
         final = None
         self._meter.enter()
         try:
-            prompt = {"prompt_token_ids": token_ids}
-            async for output in self._engine.generate(prompt, params, request_id):
-                final = output
-        except Exception as error:
-            raise WorkerError(f"{self._name}: the rollout engine failed: {error!r}") from error
+            with self._naming_errors("generate"):
+                prompt = {"prompt_token_ids": token_ids}
+                async for output in self._engine.generate(prompt, params, request_id):
+                    final = output
         finally:
             self._meter.leave()
         return None if final is None or not final.outputs else final.outputs[0]
@@ -204,6 +209,17 @@ class RolloutEngine:
             raise WorkerError(f"{self._name}: the probe returned nothing")
         entries = list(final.prompt_logprobs)[1:]
         return np.array([entry[t].logprob for entry, t in zip(entries, token_ids[1:], strict=True)], np.float32)
+
+    @contextlib.contextmanager
+    def _naming_errors(self, verb: str) -> Iterator[None]:
+        """Turn any failure of vLLM into one line with its cause."""
+        try:
+            yield
+        except WorkerError:
+            raise
+        except Exception as error:
+            cause = last_error_line() or f"{type(error).__name__}: {error}"
+            raise WorkerError(f"{self._name}: the rollout engine failed in {verb}: {cause}") from error
 
     def _sampling_params(self, **settings: Any) -> Any:
         """Greedy to vLLM; the stream sampler decides what the maximum is."""
@@ -226,7 +242,7 @@ class RolloutEngine:
             os.close(handle)
             self._file = Path(name)
         with self._file.open("r+b") as file:
-            file.write(memoryview(weights.data))
+            weights.data.tofile(file)
         return self._file
 
 

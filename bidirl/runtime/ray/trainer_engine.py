@@ -1,4 +1,4 @@
-"""What trainers do with a batch. ``PrimaryTrainer`` is one DeepSpeed rank; ``AuxiliaryTrainer`` only adds up gradients."""
+"""Trainers: ``PrimaryTrainer`` is one DeepSpeed rank, ``AuxiliaryTrainer`` a replica that only adds up gradients."""
 
 from __future__ import annotations
 
@@ -86,8 +86,9 @@ class Trainer(ABC):
     def _update(self, batch: PreparedBatch, chunk: Chunk, inputs: Sequence[ChunkResult]) -> ChunkResult:
         """One actor chunk."""
 
+    @abstractmethod
     def _empty_pass(self) -> None:
-        """Nothing, where there are no collectives."""
+        """Take part in the collectives of a round without work."""
 
 
 class AuxiliaryTrainer(Trainer):
@@ -128,6 +129,9 @@ class AuxiliaryTrainer(Trainer):
 
     def _update(self, batch: PreparedBatch, chunk: Chunk, inputs: Sequence[ChunkResult]) -> ChunkResult:
         return self.model.actor_update(chunk, batch, inputs, self._add_gradient)
+
+    def _empty_pass(self) -> None:
+        """Nothing: there are no collectives."""
 
 
 class PrimaryTrainer(Trainer):
@@ -184,7 +188,9 @@ class PrimaryTrainer(Trainer):
         self.gradients.clear()
         norm = float(self.engine.get_global_grad_norm() or norm)
         if norm != norm or norm == float("inf"):
-            raise WorkerError(f"the gradient norm of version {self.version} is {norm}: the step has destroyed the weights")
+            raise WorkerError(
+                f"the gradient norm at version {self.version} was {norm}: the step has destroyed the weights"
+            )
         self.version += 1
         return {"actor/grad_norm": norm, "actor/lr": rate}
 
