@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
+from bidirl.cli.simulation import SimulationConfig
 from bidirl.core.errors import ConfigError
 from bidirl.core.interfaces import AdmissionPolicy, Envelope, Splitter
 from bidirl.core.job import JobSettings
@@ -17,6 +18,8 @@ from bidirl.models.trainer_base import TrainerModel
 from bidirl.policies import baselines, envelopes, model_guided, planned_envelope, priced, published_gates, splitters
 from bidirl.runtime.learning import GrpoConfig, sub_stages
 from bidirl.runtime.ray.config import RayConfig
+from bidirl.runtime.sim import workload
+from bidirl.runtime.tasks import Task
 
 Tracking = Literal["none", "files", "wandb"]
 SHIPPED = (
@@ -31,6 +34,7 @@ SHIPPED = (
     rollout,
     table,
     trainer,
+    workload,
 )
 
 
@@ -65,7 +69,9 @@ class Config:
         max_degenerate_batches: end the run after this many batches in a row without a trainable token.
         seed: base of every random stream.
         learning: GRPO.
-        ray: the real runtime; used by "bidirl train" only.
+        task: prompts and rewards (Task); needed and built by "bidirl train" only.
+        ray: the real runtime; needed and built by "bidirl train" only.
+        simulation: the simulated world; needed and built by "bidirl simulate" only.
         output_dir: directory of the run; null is runs/<name>. It must not exist.
         tracking: none prints only; files fills the run directory; wandb does that and a W&B run, offline without a key.
         wandb_project: project in W&B.
@@ -77,6 +83,9 @@ class Config:
         "trainer_model": "bidirl.models.trainer.CalibratedTrainerModel",
         "switch_costs": "bidirl.models.switch_cost.SwitchCostModel",
     }
+
+    # Sections that a world does not use: checked, not built.
+    UNBUILT: ClassVar[dict[str, tuple[str, ...]]] = {"ray": ("simulation",), "sim": ("task", "ray")}
 
     name: str
     policy: AdmissionPolicy
@@ -99,7 +108,9 @@ class Config:
     max_degenerate_batches: int = 8
     seed: int = 0
     learning: GrpoConfig
+    task: Task | None = None
     ray: RayConfig | None = None
+    simulation: SimulationConfig | None = None
     output_dir: str | None = None
     tracking: Tracking = "files"
     wandb_project: str = "bidirl"
@@ -109,6 +120,8 @@ class Config:
             raise ConfigError(f"name is {self.name!r}: it names a directory, use letters, digits and dashes")
         self.job()
         self.envelope.topology()
+        if self.simulation is not None:
+            self.simulation.check(self.group_size)
 
     def job(self) -> JobSettings:
         """The settings that core knows; the trainer's sub-stages follow from ``learning``."""

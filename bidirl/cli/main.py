@@ -82,7 +82,7 @@ def _job(world: str, options: list[str], given: list[str]) -> int:
     options = [option for option in options if option != "--dry-run"]
     if not options or options[0].startswith("--"):
         raise ConfigError(f"bidirl {given[0]} needs a config file: bidirl {given[0]} CONFIG [--key value …]")
-    parsed = parse_config(Config, Path(options[0]), options[1:], unbuilt=("ray",) if world == "sim" else ())
+    parsed = parse_config(Config, Path(options[0]), options[1:], unbuilt=Config.UNBUILT[world])
     if dry_run:
         _print_plan(parsed, world)
         return 0
@@ -109,9 +109,15 @@ def _print_result(config: Config, summary: object) -> None:
     from bidirl.runtime.outputs import comparison_table
 
     assert isinstance(summary, dict)
-    Console().print(comparison_table([(config.name, {"staleness_bound": config.staleness, **summary})]))
+    _console().print(comparison_table([(config.name, {"staleness_bound": config.staleness, **summary})]))
     if config.tracking != "none":
         print(f"run directory: {run_directory(config)}")
+
+
+def _console() -> Console:
+    """As wide as the terminal; wide enough for a table of several runs where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
 
 
 def _compare(runs: list[str]) -> int:
@@ -119,7 +125,7 @@ def _compare(runs: list[str]) -> int:
         raise ConfigError("bidirl compare needs run directories: bidirl compare RUN…")
     from bidirl.runtime.outputs import comparison_table, read_summary
 
-    Console().print(comparison_table([(Path(run).name, read_summary(Path(run))) for run in runs]))
+    _console().print(comparison_table([(Path(run).name, read_summary(Path(run))) for run in runs]))
     return 0
 
 
@@ -134,7 +140,9 @@ def _timeline(options: list[str]) -> int:
 
 
 def _model(options: list[str]) -> int:
-    raise ConfigError("bidirl model is not available")
+    from bidirl.cli import models
+
+    return models.main(options)
 
 
 def _cause(error: BaseException) -> str:

@@ -65,7 +65,7 @@ def parse_config(
     except BidirlError:
         raise
     except (TypeError, ValueError) as error:
-        raise ConfigError(" ".join(str(error).split())) from error
+        raise ConfigError(_one_line(parser, str(error))) from error
     return Parsed(built, text)
 
 
@@ -198,9 +198,8 @@ def _check_signature(class_path: str, key: str) -> None:
     parameters = list(inspect.signature(found.__init__).parameters.values())[1:]
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            raise ConfigError(
-                f"{key}: {class_path} takes **{parameter.name}, so its arguments cannot be checked: name and annotate each one"
-            )
+            taken = f"{class_path} takes **{parameter.name}"
+            raise ConfigError(f"{key}: {taken}, so its arguments cannot be checked: name and annotate each one")
     hints = get_type_hints(found.__init__)
     bare = [parameter.name for parameter in parameters if parameter.name not in hints]
     if bare:
@@ -295,9 +294,13 @@ def _class_types(hint: Any) -> Iterator[type[Any]]:
 
 
 def _plain(detail: str) -> str:
+    if match := re.search(r"Subtypes: \[<?(?:class )?'?[\w]+\.[\w.]+.*?\] Errors: - (.+?) - Expected an? ", detail):
+        return _plain(
+            re.sub(r'Parser key "([^"]+)": ', r"\1: ", match.group(1))
+        )  # what is wrong inside an optional section
     if match := re.search(r"Subtypes: \[(.+?)\] Errors:.* Given value: (.+)$", detail):
         detail = f"expected {match.group(1).replace(', ', ' or ')}, got {match.group(2)}"
-    detail = detail.replace("<class 'NoneType'>", "null")
+    detail = re.split(r" - [Ee]xpected | Given value type", detail)[0].replace("<class 'NoneType'>", "null")
     detail = re.sub(r"<class '([\w.]+)'>", r"\1", detail).replace("typing.Literal", "one of ")
     return re.sub(r"\bExpected an? ", "expected ", detail).replace(". Got value: ", ", got ")
 

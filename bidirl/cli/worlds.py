@@ -23,21 +23,42 @@ from bidirl.runtime.sim.virtual_time import run_virtual
 
 
 def real_cluster(config: Config) -> Cluster:
-    """Ray, vLLM and DeepSpeed."""
-    try:
-        from bidirl.runtime.ray.cluster import RayCluster
-    except ImportError as error:
-        raise ConfigError(
-            f"bidirl train needs {error.name}, which is not installed: see 'Install' in the README"
-        ) from None
+    """Ray, vLLM and DeepSpeed. Nothing starts here."""
     if config.ray is None:
         raise ConfigError("ray is missing: bidirl train needs that section, with at least ray.model")
-    raise ConfigError(f"task is missing ({RayCluster.__name__})")
+    if config.task is None:
+        raise ConfigError("task is missing: bidirl train needs one, for example ReasoningGymTask")
+    try:
+        from transformers import AutoTokenizer
+
+        from bidirl.runtime.bound_task import BoundTask
+        from bidirl.runtime.ray.cluster import RayCluster
+    except ImportError as error:
+        needed = error.name or str(error)
+        raise ConfigError(f"bidirl train needs {needed}, which is not installed: see 'Install' in the README") from None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.ray.model)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"ray.model: no tokenizer in {config.ray.model}: {' '.join(str(error).split())}") from None
+    task = BoundTask(config.task, tokenizer, config.ray.max_model_len - config.ray.max_response_tokens)
+    return RayCluster(config.envelope.topology(), config.ray, config.learning, task)
 
 
 def simulated_cluster(config: Config) -> Cluster:
     """Virtual time."""
-    raise ConfigError("simulation is missing")
+    if config.simulation is None:
+        raise ConfigError("simulation is missing: bidirl simulate needs that section, with at least a workload")
+    from bidirl.runtime.sim.cluster import SimCluster
+
+    world = config.simulation
+    return SimCluster(
+        config.envelope.topology(),
+        world.workload,
+        world.resolved_timings(),
+        max_num_seqs=world.max_num_seqs,
+        kv_tokens=world.kv_tokens,
+        seed=config.seed,
+    )
 
 
 def run(config: Config, world: str, resolved_yaml: str, arguments: list[str]) -> Mapping[str, Any]:
@@ -53,15 +74,18 @@ def run(config: Config, world: str, resolved_yaml: str, arguments: list[str]) ->
         rollout_model=config.rollout_model,
         trainer_model=config.trainer_model,
         switch_costs=config.switch_costs,
-        max_response_tokens=max_response_tokens(config, world),
+        max_response_tokens=max_response_tokens(config),
     )
     job = run_job(cluster, config.job(), config.policy, config.splitter, estimates, recorder)
     return run_virtual(job) if world == "sim" else asyncio.run(_interruptible(job))
 
 
-def max_response_tokens(config: Config, world: str) -> int:
-    """The length limit of a response in this world."""
-    return config.ray.max_response_tokens if config.ray is not None else 0
+def max_response_tokens(config: Config) -> int:
+    """The length limit of a response in the world whose section was built."""
+    if config.ray is not None:
+        return config.ray.max_response_tokens
+    assert config.simulation is not None
+    return config.simulation.workload.max_response_tokens
 
 
 def make_recorder(

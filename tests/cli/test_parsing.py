@@ -31,6 +31,12 @@ def own(name: str, **arguments: Any) -> dict[str, Any]:
     return {**BASE, "policy": {"class_path": f"{OWN}.{name}", "init_args": arguments}}
 
 
+def sim(**section: Any) -> dict[str, Any]:
+    lengths = {"group_size": 4, "response_tokens": 8, "prompt_tokens": 4}
+    workload = {"class_path": "ConstantWorkload", "init_args": lengths}
+    return {**BASE, "simulation": {"workload": workload, **section}}
+
+
 def test_a_minimal_file_gives_a_whole_config(tmp_path: Path) -> None:
     config = parse(tmp_path, BASE)
     assert type(config.policy).__name__ == "NoBorrow"
@@ -104,6 +110,9 @@ def test_a_resolved_config_gives_itself_again(tmp_path: Path) -> None:
         ({**BASE, "staleness": -1}, (), "staleness is -1"),
         ({**BASE, "learning": {"clip_low": 2}}, (), "clip_low: 2"),
         ({"name": "x"}, (), "must be given"),
+        (sim(timings={"rollout": {"step": 1}}), (), "timings.rollout.step does not exist: use one of prefill_seconds"),
+        (sim(), ("--simulation.max_num_seqs", "x"), "simulation: max_num_seqs: expected int, got x"),
+        (sim(), ("--group_size", "2"), "simulation.workload.group_size is 4, but group_size is 2"),
         (BASE, ("--name",), "--name has no value"),
         (BASE, ("--name", "a", "--name", "b"), "--name is given twice"),
         (BASE, ("stray",), "unexpected argument 'stray'"),

@@ -69,12 +69,14 @@ def comparison_row(name: str, summary: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def comparison_table(runs: Sequence[tuple[str, Mapping[str, Any]]], title: str | None = None) -> Table:
-    """A table with one row per run: ``(name, summary)``."""
-    table = Table(title=title, show_lines=False)
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column in ("run", "world", "policy") else "right")
-    for name, summary in runs:
-        table.add_row(*comparison_row(name, summary))
+    """A table with one column per run, from ``(name, summary)``."""
+    table = Table(title=title)
+    rows = list(zip(COLUMNS, *(comparison_row(name, summary) for name, summary in runs), strict=True))
+    table.add_column(COLUMNS[0])
+    for name in rows[0][1:]:
+        table.add_column(name, justify="right", overflow="fold")
+    for cells in rows[1:]:
+        table.add_row(*cells)
     return table
 
 

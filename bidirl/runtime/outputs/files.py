@@ -32,7 +32,7 @@ class FileRecorder(Recorder):
         verdict = "admit" if row.get("admit") else "refuse"
         arguments = {key: row[key] for key in ("reason", "cause", "benefit_seconds", "cost_seconds") if key in row}
         name = f"{verdict} {row.get('direction', '')}".strip()
-        self._trace.instant(name, float(row.get("now_seconds", 0.0)), arguments)
+        self._trace.instant(name, float(row.get("seconds", 0.0)), arguments)
 
     def ledger(self, row: Row) -> None:
         """A row."""

@@ -26,7 +26,7 @@ def fill(target: FileRecorder) -> None:
     target.activity(0, "rollout", 0.0, 2.0, "batch 0")
     target.activity(1, "borrowed_rollout", 0.5, 2.0, "lease 1")
     target.activity(1, "idle", 0.0, 0.5)
-    target.decision({"admit": True, "direction": "rollouter_on_trainpool", "now_seconds": 0.5, "reason": "x"})
+    target.decision({"admit": True, "direction": "rollouter_on_trainpool", "seconds": 0.5, "reason": "x"})
     target.step({"version": 1, "time_seconds": 2.0, "perf/throughput": 10.0, "kl": math.nan})
     target.lease({"lease_id": 1, "benefit_seconds": np.float64(1.5)})
     target.ledger({"event": "issued", "group_id": np.int64(3)})
@@ -120,7 +120,7 @@ def test_a_failed_run_keeps_its_row() -> None:
     row = comparison_row("a", {"world": "ray", "error": "WorkerError: gone"})
     assert len(row) == len(COLUMNS)
     assert row[2] == "failed: WorkerError: gone"
-    assert comparison_table([("a", SUMMARY)]).row_count == 1
+    assert comparison_table([("a", SUMMARY), ("b", SUMMARY)]).row_count == len(COLUMNS) - 1
 
 
 def test_summary_takes_the_bound_from_the_config(tmp_path: Path) -> None:
