@@ -35,13 +35,13 @@ class RolloutActor:
         """Start the engine; returns the process ids behind this worker."""
         return (os.getpid(), *await self._engine.start())
 
-    async def generate(self, group: Group) -> RolloutReport:
+    async def generate(self, call_id: int, group: Group) -> RolloutReport:
         """See :meth:`RolloutEngine.generate`."""
-        return await self._engine.generate(group)
+        return await self._engine.generate(call_id, group)
 
-    async def interrupt(self, group_ids: Sequence[int]) -> None:
+    async def interrupt(self, call_ids: Sequence[int]) -> None:
         """See :meth:`RolloutEngine.interrupt`."""
-        await self._engine.interrupt(group_ids)
+        await self._engine.interrupt(call_ids)
 
     async def load_weights(self, weights: Weights) -> int:
         """Load weights and return the version that the probe confirmed."""

@@ -47,6 +47,8 @@ class RayCluster(Cluster):
         self._began = time.monotonic()
         self._fleet = Fleet(topology, config, grpo)
         self._awake: set[Worker] = set()
+        self._generating: dict[tuple[Worker, int], int] = {}
+        self._num_calls = 0
         self._served: dict[Worker, int] = {}
         self._weights: dict[int, Any] = {}
         self._batch: tuple[int, int, Any] | None = None
@@ -116,19 +118,27 @@ class RayCluster(Cluster):
     async def generate(self, worker: Worker, group: Group) -> RolloutReport:
         """Generate on one engine; samples that ended here are scored."""
         self._require_awake(worker, "generate")
-        handle = self._fleet[worker]
-        reference = handle.submit("generate", group)
+        key, handle = (worker, group.group_id), self._fleet[worker]
+        if key in self._generating:
+            raise InvariantError(1, f"group {group.group_id} is already being generated on {worker.name}")
+        self._num_calls += 1
+        call_id = self._generating[key] = self._num_calls
+        reference = handle.submit("generate", call_id, group)
         try:
             report: RolloutReport = await handle.wait(reference, f"generate of group {group.group_id}")
         except asyncio.CancelledError:
-            handle.submit("interrupt", [group.group_id])
+            handle.submit("interrupt", [call_id])
             raise
+        finally:
+            del self._generating[key]
         scored = await asyncio.to_thread(self._score, report.group)
         return replace(report, group=scored)
 
     async def interrupt(self, worker: Worker, group_ids: Sequence[int]) -> None:
-        """Make the calls of these groups return."""
-        await self._fleet[worker].call("interrupt", list(group_ids))
+        """Make the calls of these groups return; groups that are not being generated there are ignored."""
+        found = [self._generating.get((worker, group_id)) for group_id in group_ids]
+        if call_ids := [call_id for call_id in found if call_id is not None]:
+            await self._fleet[worker].call("interrupt", call_ids)
 
     def _score(self, group: Group) -> Group:
         samples: list[Sample] = []

@@ -24,6 +24,7 @@ from bidirl.runtime.ray.usage import UsageLogger, UsageMeter
 from bidirl.runtime.ray.weights import BYTES_PER_ELEMENT, Weights, probe_tokens
 
 _SHUTDOWN_SECONDS = 0.5
+_ABORT_AGAIN_SECONDS = 0.01
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ class RolloutEngine:
         self._num_devices = num_devices
         self._meter = UsageMeter()
         self._calls: dict[int, _Call] = {}
+        self._early: set[int] = set()
         self._counter = 0
         self._engine: Any = None
         self._stop_token_ids = stop_token_ids(config.model)
@@ -68,29 +70,37 @@ class RolloutEngine:
             self._vocabulary_size = self._engine.model_config.get_vocab_size()
             return tuple(await self._engine.collective_rpc("bidirl_prepare"))
 
-    async def generate(self, group: Group) -> RolloutReport:
-        """Generate until every sample has ended or the group is interrupted. Tokens carry ``version``."""
-        if group.group_id in self._calls:
-            raise WorkerError(f"{self._name}: group {group.group_id} is already being generated here")
-        call = self._calls[group.group_id] = _Call()
+    async def generate(self, call_id: int, group: Group) -> RolloutReport:
+        """Generate until every sample has ended or the call is interrupted. Tokens carry ``version``.
+
+        Raises:
+            WorkerError: if no weights are confirmed, or the engine failed.
+        """
+        if self.version < 0:
+            raise WorkerError(f"{self._name}: generate was called while no weights were confirmed")
+        call = self._calls[call_id] = _Call(interrupted=call_id in self._early)
+        self._early.discard(call_id)
         try:
             samples = await asyncio.gather(*(self._sample(group, i, call) for i in range(len(group.samples))))
         finally:
-            del self._calls[group.group_id]
+            del self._calls[call_id]
             call.ended.set()
         stopped = any(not sample.finished for sample in samples)
         result = replace(group, samples=tuple(samples), num_interruptions=group.num_interruptions + stopped)
         return RolloutReport(result, self._meter.usage, self._meter.busy_seconds)
 
-    async def interrupt(self, group_ids: Sequence[int]) -> None:
-        """Make these groups return with what they have; groups that are not here are ignored."""
-        calls = [self._calls[group_id] for group_id in group_ids if group_id in self._calls]
+    async def interrupt(self, call_ids: Sequence[int]) -> None:
+        """Make these calls return with what they have, those too that were overtaken and have not arrived yet."""
+        self._early |= {call_id for call_id in call_ids if call_id not in self._calls}
+        calls = [self._calls[call_id] for call_id in call_ids if call_id in self._calls]
         for call in calls:
             call.interrupted = True
-        if request_ids := [request_id for call in calls for request_id in sorted(call.request_ids)]:
-            await self._engine.abort(request_ids)
-        for call in calls:
-            await call.ended.wait()
+        ended = asyncio.gather(*(call.ended.wait() for call in calls))
+        while not ended.done():
+            # vLLM ignores an abort of a request that it is still registering, so ask again until all have returned.
+            await self._engine.abort([request_id for call in calls for request_id in sorted(call.request_ids)])
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(ended), _ABORT_AGAIN_SECONDS)
 
     async def load_weights(self, weights: Weights) -> int:
         """Replace the weights and confirm their version by the probe. Groups still running are interrupted first.

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from bidirl.core.chunks import Chunk, ChunkResult, SubStage
+from bidirl.runtime.language_models.loading import load_causal_lm
 from bidirl.runtime.learning import GrpoConfig, PreparedBatch, TrainSequence, sub_stages
 from bidirl.runtime.learning.logprobs import sequence_logprobs
 from bidirl.runtime.learning.loss import actor_loss
@@ -115,11 +116,8 @@ class TrainerModel:
 
 
 def _load(config: RayConfig, device: torch.device) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    dtype = getattr(torch, config.trainer_dtype)
     # Evaluation mode: dropout would make the trainer's log-probs another policy's.
-    return AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype, local_files_only=True).to(device).eval()
+    return load_causal_lm(config.model, config.trainer_dtype).to(device).eval()
 
 
 def _layout(module: torch.nn.Module, dtype: str) -> WeightLayout:
