@@ -42,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"bidirl: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        print(f"bidirl: this needs {error.name}, which is not installed: see 'Install' in the README", file=sys.stderr)
+        return 2
     except BidirlError as error:
         print(f"bidirl: {type(error).__name__}: {error}{_cause(error)}", file=sys.stderr)
         return 1

@@ -219,7 +219,7 @@ def _one_line(parser: jsonargparse.ArgumentParser, message: str) -> str:
         return _unknown_argument(key, match.group(1), match.group(2))
     if match := re.search(r"Problem with given class_path '([^']+)': (.+)", text):
         inner = re.sub(r'Parser key "([^"]+)": ', r"\1: ", match.group(2))
-        return f"{key}: {_plain(inner)} (in {match.group(1)})"
+        return f"{key or match.group(1)}: {_plain(inner)}" + (f" (in {match.group(1)})" if key else "")
     if match := re.search(r"Option '([^']+)' is not accepted", text):
         return _unknown(parser, match.group(1))
     if match := re.search(r"the following arguments are required: (.+)", text):
