@@ -10,15 +10,14 @@ from typing import Any
 
 import torch
 
-from bidirl.runtime.language_models.chain_sum import CHARACTERS, chain_sum_task, worked_solution
+from bidirl.runtime.language_models.chain_sum import CHARACTERS, chain_sum_task
 from bidirl.runtime.language_models.config import TinyModelConfig
 from bidirl.runtime.language_models.evaluation import Evaluation, evaluate
+from bidirl.runtime.language_models.supervised import IGNORED, supervised_batches
 from bidirl.runtime.language_models.tokenizer import character_tokenizer
 
 Progress = Callable[[int, float, Evaluation], None]
 """Called after each measurement with the step, the training loss (nats per token) and the evaluation."""
-
-_IGNORED = -100
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,37 +89,20 @@ def save_model(model: Any, tokenizer: Any, output_dir: Path) -> None:
 
 def _train(model: Any, tokenizer: Any, config: TinyModelConfig) -> Iterator[float]:
     """Optimizer steps for ever; yields the loss of each."""
-    task = chain_sum_task(config, config.seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.95))
     warm_up = 20
+    batches = supervised_batches(tokenizer, config)
     for step in range(config.max_steps):
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * min(1.0, (step + 1) / warm_up)
-        indices = range(step * config.batch_size, (step + 1) * config.batch_size)
-        input_ids, labels = _supervised_batch(task, tokenizer, indices)
+        input_ids, labels = next(batches)
         model.train()
         logits = model(input_ids=input_ids, use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED
+            logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
         )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         yield float(loss.detach())
-
-
-def _supervised_batch(task: Any, tokenizer: Any, indices: range) -> tuple[torch.Tensor, torch.Tensor]:
-    """Right-padded ids and labels (only the solution and its end are learned)."""
-    rows = []
-    for index in indices:
-        question = task.example(index).question
-        prompt = tokenizer.encode(task.prompt_format.render(question, tokenizer))
-        rows.append((prompt, [*tokenizer.encode(worked_solution(question)), tokenizer.eos_token_id]))
-    width = max(len(prompt) + len(solution) for prompt, solution in rows)
-    input_ids = torch.full((len(rows), width), tokenizer.pad_token_id)
-    labels = torch.full((len(rows), width), _IGNORED)
-    for i, (prompt, solution) in enumerate(rows):
-        input_ids[i, : len(prompt) + len(solution)] = torch.tensor(prompt + solution)
-        labels[i, len(prompt) : len(prompt) + len(solution)] = torch.tensor(solution)
-    return input_ids, labels
