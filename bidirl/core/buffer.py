@@ -31,6 +31,11 @@ class RolloutBuffer:
         return len(self._finished)
 
     @property
+    def next_in_order(self) -> int:
+        """The first group that pinned consumption has not taken yet."""
+        return self._next_in_order
+
+    @property
     def unfinished_ids(self) -> tuple[int, ...]:
         """Issued groups that are not finished, in the order in which they were issued."""
         return tuple(self._unfinished)

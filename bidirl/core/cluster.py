@@ -119,8 +119,11 @@ class Cluster(ABC):
         """Apply the one optimizer step that takes ``version`` to ``version + 1``; returns learner metrics."""
 
     @abstractmethod
-    async def export_weights(self, version: int) -> None:
-        """Make the trainers' weights of ``version`` available to every receiver; busy time of the trainers."""
+    async def export_weights(self, version: int, oldest_needed: int | None = None) -> None:
+        """Make the trainers' weights of ``version`` available to every receiver; busy time of the trainers.
+
+        Exported versions from ``oldest_needed`` on (default: the one before ``version``) stay available.
+        """
 
     @abstractmethod
     async def load_weights(self, worker: Worker, version: int) -> int:
@@ -129,6 +132,8 @@ class Cluster(ABC):
     @abstractmethod
     async def switch_in(self, worker: Worker, version: int) -> int:
         """Wake an auxiliary worker with weights of ``version``; its device's primary is put to sleep first.
+
+        ``version`` is an exported one that is still available.
 
         Returns the version it confirms. If it raises, the auxiliary is passive again and the primary works.
         """

@@ -128,22 +128,27 @@ class Feeder:
 
     def _start_update(self, rollouter: Rollouter) -> None:
         lent = any(self.state.board.owner(device) is not None for device in rollouter.worker.devices)
-        if rollouter.updating or lent or rollouter.served == self.state.exported or not self._update_allowed(rollouter):
+        if rollouter.updating or lent or rollouter.served == self.due_version(rollouter):
             return
         rollouter.updating = True
         self.state.spawn(self._update(rollouter), f"weight update of {rollouter.worker.name}")
 
-    def _update_allowed(self, rollouter: Rollouter) -> bool:
-        """Pinned groups must all end under their own version before any replica leaves it."""
+    def due_version(self, rollouter: Rollouter) -> int:
+        """The version that the replica should serve now.
+
+        Pinned groups must all end under their own version before any replica leaves it, and versions come one by one.
+        """
         if self.state.settings.consumption != "pinned":
-            return True
-        unfinished = self.state.buffer.unfinished_ids
-        return not unfinished and not self._may_start_fresh(rollouter.served)
+            return self.state.exported
+        version = self._pinned_version(self._next_group_id)
+        if self.state.buffer.unfinished_ids or version is None or version > self.state.exported:
+            return rollouter.served
+        return version
 
     async def _update(self, rollouter: Rollouter) -> None:
         await rollouter.drain(interrupt=self.state.settings.on_weight_update == "interrupt")
         rollouter.close_window()
-        version = self.state.exported
+        version = self.due_version(rollouter)
         self.state.board.set(rollouter.worker.devices, Activity.SWITCH, f"load v{version}")
         began = self.state.now_seconds()
         rollouter.served = await self.state.cluster.load_weights(rollouter.worker, version)
@@ -175,7 +180,7 @@ class Feeder:
                 continue
             tokens = tuple(sample.num_tokens for sample in group.samples if not sample.finished)
             rows.append(MissingGroup(group_id, group_id in running, len(tokens), tokens))
-        for i in range(min(wanted - len(ids), self._num_startable(state.exported))):
+        for i in range(min(wanted - len(ids), self._num_startable(self.lending_version()))):
             size = state.settings.group_size
             rows.append(MissingGroup(self._next_group_id + i, False, size, (0,) * size))
         return tuple(rows)
@@ -190,6 +195,20 @@ class Feeder:
                 count += 1
             return count
         return max(0, min(left, self.state.bound.capacity(version) - started))
+
+    def oldest_needed(self) -> int:
+        """The oldest version that a rollouter may still have to load, once the present one is exported."""
+        if self.state.settings.consumption != "pinned":
+            return self.state.version - 1
+        versions = [self._pinned_version(i) for i in (self.state.buffer.next_in_order, self._next_group_id)]
+        return min(v for v in (*versions, self.state.version - 1) if v is not None)
+
+    def lending_version(self) -> int:
+        """The version that auxiliary rollouters must load: the newest, or the one that the next batch is pinned to."""
+        if self.state.settings.consumption != "pinned":
+            return self.state.exported
+        version = self._pinned_version(self.state.buffer.next_in_order)
+        return self.state.exported if version is None else version
 
     def reserve(self, group_ids: Sequence[int], version: int) -> tuple[Rollouter, ...]:
         """Keep these groups for the auxiliaries; returns primaries that run some of them and must be interrupted.

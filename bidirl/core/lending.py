@@ -140,7 +140,7 @@ class Lender:
         except Exception as error:
             raise PolicyError(f"splitter {self.splitter!r} failed in split_groups: {error} ({view})") from error
         self._check_split(chosen, missing)
-        return self.feeder.reserve(chosen, self.state.exported)
+        return self.feeder.reserve(chosen, self.feeder.lending_version())
 
     def _check_split(self, chosen: tuple[int, ...], missing: tuple[MissingGroup, ...]) -> None:
         unknown = set(chosen) - {group.group_id for group in missing}

@@ -66,7 +66,7 @@ class Scheduler:
         if not self._free((worker,)):
             return False
         homes = [r for r in self.feeder.primaries if set(r.worker.devices) & set(worker.devices)]
-        return all(r.idle and r.served == self.state.exported and not self.feeder.has_work_for(r) for r in homes)
+        return all(r.idle and r.served == self.feeder.due_version(r) and not self.feeder.has_work_for(r) for r in homes)
 
     # -- opportunities -----------------------------------------------------------------------------------------------
 
@@ -162,13 +162,14 @@ class Scheduler:
         lease_id = sum(self.num_admitted.values())
         self.state.recorder.decision(decision_row(opportunity, decision, self.policy, lease_id))
         if decision.admit:
+            to_rollout = opportunity.direction is Direction.ROLLOUTER_ON_TRAINPOOL
             lease = Lease(
                 lease_id,
                 opportunity.direction,
                 workers,
                 opportunity.opportunity_id,
                 decision,
-                self.state.exported,
+                self.feeder.lending_version() if to_rollout else self.state.exported,
                 opportunity.now_seconds,
             )
             self.lender.start(lease)

@@ -93,7 +93,7 @@ class TrainLoop:
         self.feeder.batch_resolved()
         consumed = state.now_seconds()
         if state.version < state.settings.num_steps:
-            await self._busy("export_weights", cluster.export_weights(state.version))
+            await self._busy("export_weights", cluster.export_weights(state.version, self.feeder.oldest_needed()))
             state.exported = state.version
         times = {"wait": wait_seconds, "consume": consumed - began, "publish": state.now_seconds() - consumed}
         self.log.step(batch, version, times, {**info.metrics, **metrics}, results)

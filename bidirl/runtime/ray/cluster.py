@@ -207,14 +207,15 @@ class RayCluster(Cluster):
         ordered = [self._chunk_metrics[chunk_id] for chunk_id in sorted(self._chunk_metrics)]
         return {**step_metrics(ordered), **engine_metrics}
 
-    async def export_weights(self, version: int) -> None:
-        """Put rank 0's weights into the object store; the two latest versions are kept."""
+    async def export_weights(self, version: int, oldest_needed: int | None = None) -> None:
+        """Put rank 0's weights into the object store, and forget the versions that nobody needs any more."""
         handles = [self._fleet[worker] for worker in self._topology.primary_trainers]
         references = [handle.submit("export", version) for handle in handles]
         await self._all([h.wait(r, "export_weights") for h, r in zip(handles, references, strict=True)])
         self._weights[version] = references[0]
-        in_use = {*sorted(self._weights)[-2:], *self._served.values()}
-        self._weights = {v: reference for v, reference in self._weights.items() if v in in_use}
+        oldest = version - 1 if oldest_needed is None else oldest_needed
+        in_use = set(self._served.values())
+        self._weights = {v: reference for v, reference in self._weights.items() if v >= oldest or v in in_use}
 
     # -- weights and switches ----------------------------------------------------------------------------------------
 

@@ -210,12 +210,13 @@ class SimCluster(Cluster):
             await self._spend("optimizer_step", None, self.timings.optimizer_step_seconds)
             return self.learner.step()
 
-    async def export_weights(self, version: int) -> None:
+    async def export_weights(self, version: int, oldest_needed: int | None = None) -> None:
         """See :class:`Cluster`."""
         self.learner.check_export(version)
         with self._hold_trainers("export_weights"):
             await self._spend("export_weights", None, self.timings.export_seconds)
             self.learner.exported = version
+            self.learner.oldest_kept = max(0, version - 1) if oldest_needed is None else oldest_needed
 
     # -- switching ---------------------------------------------------------------------------------------------------
 

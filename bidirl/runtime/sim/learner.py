@@ -23,6 +23,7 @@ class SimLearner:
     def __init__(self) -> None:
         self.version = 0
         self.exported = 0
+        self.oldest_kept = 0
         self._batch: Sequence[Group] | None = None
         self._trained: set[tuple[int, int]] = set()
         self._unmerged: dict[Worker, None] = {}
@@ -102,6 +103,6 @@ class SimLearner:
             raise InvariantError(8, f"export of version {version}, the trainers are at {self.version}")
 
     def check_available(self, version: int, receiver: Worker) -> None:
-        """A receiver can load the newest exported version, or the one before while a newer is being fetched."""
-        if not max(0, self.exported - 1) <= version <= self.exported:
+        """A receiver can load exported versions that were kept."""
+        if not self.oldest_kept <= version <= self.exported:
             raise InvariantError(8, f"{receiver.name} asks for version {version}, exported is {self.exported}")
