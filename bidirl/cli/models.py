@@ -44,7 +44,12 @@ def _tiny(rest: list[str]) -> int:
 
 def _import(rest: list[str]) -> int:
     target = _new_target(rest, 2, "bidirl model import SOURCE TARGET")
-    raise ConfigError(f"bidirl model import cannot fill {target} yet")
+    if len(rest) > 2:
+        raise ConfigError(f"unexpected argument {rest[2]!r}: bidirl model import SOURCE TARGET")
+    from bidirl.runtime.language_models.gguf import import_gguf
+
+    print(import_gguf(rest[0], target))
+    return 0
 
 
 def _new_target(rest: list[str], count: int, usage: str) -> Path:

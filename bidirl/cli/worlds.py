@@ -28,19 +28,10 @@ def real_cluster(config: Config) -> Cluster:
         raise ConfigError("ray is missing: bidirl train needs that section, with at least ray.model")
     if config.task is None:
         raise ConfigError("task is missing: bidirl train needs one, for example ReasoningGymTask")
-    try:
-        from transformers import AutoTokenizer
+    from bidirl.runtime.ray.cluster import RayCluster
+    from bidirl.runtime.ray.scoring import TokenTask
 
-        from bidirl.runtime.bound_task import BoundTask
-        from bidirl.runtime.ray.cluster import RayCluster
-    except ImportError as error:
-        needed = error.name or str(error)
-        raise ConfigError(f"bidirl train needs {needed}, which is not installed: see 'Install' in the README") from None
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(config.ray.model)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"ray.model: no tokenizer in {config.ray.model}: {' '.join(str(error).split())}") from None
-    task = BoundTask(config.task, tokenizer, config.ray.max_model_len - config.ray.max_response_tokens)
+    task = TokenTask(config.task, config.ray)
     return RayCluster(config.envelope.topology(), config.ray, config.learning, task)
 
 
