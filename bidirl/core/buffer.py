@@ -31,9 +31,9 @@ class RolloutBuffer:
         return len(self._finished)
 
     @property
-    def next_in_order(self) -> int:
-        """The first group that pinned consumption has not taken yet."""
-        return self._next_in_order
+    def oldest_unfinished_version(self) -> int | None:
+        """The smallest version under which an unfinished group was started; ``None`` if there is none."""
+        return min(self._unfinished_by_version, default=None)
 
     @property
     def unfinished_ids(self) -> tuple[int, ...]:

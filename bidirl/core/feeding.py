@@ -140,10 +140,10 @@ class Feeder:
         """
         if self.state.settings.consumption != "pinned":
             return self.state.exported
-        version = self._pinned_version(self._next_group_id)
-        if self.state.buffer.unfinished_ids or version is None or version > self.state.exported:
-            return rollouter.served
-        return version
+        version = self.state.buffer.oldest_unfinished_version
+        if version is None:
+            version = self._pinned_version(self._next_group_id)
+        return rollouter.served if version is None or version > self.state.exported else version
 
     async def _update(self, rollouter: Rollouter) -> None:
         await rollouter.drain(interrupt=self.state.settings.on_weight_update == "interrupt")
@@ -200,14 +200,16 @@ class Feeder:
         """The oldest version that a rollouter may still have to load, once the present one is exported."""
         if self.state.settings.consumption != "pinned":
             return self.state.version - 1
-        versions = [self._pinned_version(i) for i in (self.state.buffer.next_in_order, self._next_group_id)]
+        versions = (self.state.buffer.oldest_unfinished_version, self._pinned_version(self._next_group_id))
         return min(v for v in (*versions, self.state.version - 1) if v is not None)
 
     def lending_version(self) -> int:
         """The version that auxiliary rollouters must load: the newest, or the one that the next batch is pinned to."""
         if self.state.settings.consumption != "pinned":
             return self.state.exported
-        version = self._pinned_version(self.state.buffer.next_in_order)
+        version = self.state.buffer.oldest_unfinished_version
+        if version is None:
+            version = self._pinned_version(self._next_group_id)
         return self.state.exported if version is None else version
 
     def reserve(self, group_ids: Sequence[int], version: int) -> tuple[Rollouter, ...]:
