@@ -43,7 +43,7 @@ def test_parameters_and_kv_bytes_are_the_stated_ones(name: str) -> None:
 )
 def test_decode_throughput_is_the_stated_one(device: str, stated: tuple[int, ...]) -> None:
     for name, expected in zip(("qwen3-vl-2b", "qwen3-vl-4b", "qwen3-8b"), stated, strict=True):
-        assert decode_tokens_per_second(gpu(device), llm(name), 64, 1024) == pytest.approx(expected, rel=2e-4)
+        assert decode_tokens_per_second(gpu(device), llm(name), 64, 1024) == pytest.approx(expected, rel=5e-4)
 
 
 @pytest.mark.parametrize("device", GPUS.values(), ids=GPUS)

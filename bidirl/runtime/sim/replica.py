@@ -93,8 +93,11 @@ class SimReplica:
                 call.interrupted = True
                 self._interrupted.append(call)
                 self._drop_waiting(call)
-        if self._phase is _DECODE and any(call.num_open for call in self._interrupted):
-            self._stop_at_step_end()
+        if self._phase is _DECODE:
+            # Whoever waited behind what was taken out may fit now.
+            may_admit = bool(self._waiting) and len(self._running) < self.max_num_seqs
+            if may_admit or any(call.num_open for call in self._interrupted):
+                self._stop_at_step_end()
         elif self._phase is _PREFILL and all(stream.call.interrupted for stream in self._running):
             self._cut_prefill()
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bidirl.core.groups import Group, Sample
+from bidirl.core.groups import Group, Sample, VersionSpan
 from bidirl.core.work import RolloutUsage
 
 
@@ -76,6 +76,9 @@ class Call:
 
 def _extended(sample: Sample, stream: Stream, version: int, cap: int, rewards: Sequence[float]) -> Sample:
     if stream.remaining:
-        return sample.extended(version, stream.generated)
+        return sample.extended(version, stream.generated) if stream.generated else sample
     reason = "length" if sample.num_tokens + stream.generated >= cap else "stop"
-    return replace(sample.extended(version, stream.generated, finish_reason=reason), reward=rewards[stream.index])
+    reward = rewards[stream.index]
+    if not sample.spans:
+        return Sample((VersionSpan(version, stream.generated),), finish_reason=reason, reward=reward)
+    return replace(sample.extended(version, stream.generated, finish_reason=reason), reward=reward)
