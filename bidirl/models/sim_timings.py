@@ -158,31 +158,3 @@ def load_timings(path: str) -> SimTimings:
     if not isinstance(values, Mapping):
         raise ConfigError(f"timings file {path} does not hold a mapping")
     return timings_from_mapping(values)
-
-
-def timings_from_estimates(parameters: Mapping[str, Any], base: SimTimings | None = None) -> SimTimings:
-    """Timings from the ``estimates`` of a run's summary: fitted stage models and measured switch costs.
-
-    What the estimates do not hold (optimizer step, export, weight load, overheads) keeps the values of ``base``.
-
-    Raises:
-        ConfigError: if the run's stage models have no coefficients of the calibrated forms.
-    """
-    try:
-        rollout = parameters["rollout"]["coefficients"]
-        trainer = parameters["train"]["coefficients"]
-        sums = parameters["switch_costs"]
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"these estimates do not come from calibrated stage models: {error} is missing") from None
-    values: dict[str, Any] = {"rollout": RolloutTimings(**rollout)}
-    for stage in SubStage:
-        values[stage.value] = SubStageCost(*(trainer[f"{stage}.{f.name}"] for f in fields(SubStageCost)))
-    current = base or SimTimings()
-    for direction in Direction:
-        old = current.switch(direction)
-        parts = []
-        for part, before in (("in", old.in_seconds), ("out", old.out_seconds), ("grad", old.grad_seconds)):
-            total, weight = sums.get(f"{direction}.{part}", (0.0, 0.0))
-            parts.append(total / weight if weight else before)
-        values[direction.value] = SwitchCost(*parts)
-    return replace(current, **values)

@@ -14,13 +14,8 @@ from bidirl.core.topology import Direction
 from bidirl.core.work import RolloutUsage, SwitchCost
 from bidirl.models.estimator import Estimator
 from bidirl.models.rollout import CalibratedRolloutModel
-from bidirl.models.sim_timings import (
-    RolloutTimings,
-    SimTimings,
-    load_timings,
-    timings_from_estimates,
-    timings_from_mapping,
-)
+from bidirl.models.sim_calibration import timings_from_estimates, timings_from_summary
+from bidirl.models.sim_timings import RolloutTimings, SimTimings, load_timings, timings_from_mapping
 from bidirl.models.switch_cost import SwitchCostModel
 from bidirl.models.testbeds import TESTBEDS, find_testbed, roofline_table
 from bidirl.models.trainer import CalibratedTrainerModel
@@ -112,3 +107,8 @@ def test_timings_from_what_a_run_measured() -> None:
 def test_chunk_cost_is_the_formula() -> None:
     timings = SimTimings(old_logprob=SubStageCost(0.5, 2.0, 1.5))
     assert timings.chunk_seconds(SubStage.OLD_LOGPROB, 4000) == 0.5 + 2.0 * 4.0**1.5
+
+
+def test_timings_from_a_summary_need_estimates() -> None:
+    with pytest.raises(ConfigError, match="calibrated"):
+        timings_from_summary({"verb_seconds": {"export_weights": {"mean": 2.0, "count": 3}}})

@@ -17,6 +17,7 @@ from bidirl.core.records import Recorder, Row
 from bidirl.core.topology import build_topology
 from bidirl.models.estimator import Estimator
 from bidirl.models.rollout import CalibratedRolloutModel
+from bidirl.models.sim_calibration import timings_from_summary
 from bidirl.models.sim_timings import SimTimings
 from bidirl.models.switch_cost import SwitchCostModel
 from bidirl.models.testbeds import find_testbed
@@ -132,3 +133,15 @@ def test_a_failed_switch_does_not_end_the_run() -> None:
 def test_a_lost_worker_ends_the_run_with_its_cause(verb: str) -> None:
     with pytest.raises(WorkerError, match=f"scripted fault: {verb}"):
         run(faults=ScriptedFaults([(verb, "*", 2, 0.1)]))
+
+
+def test_calibration_from_a_run_gives_its_timings_back() -> None:
+    summary, _ = run()
+    timings = timings_from_summary(json.loads(json.dumps(summary)))
+    for name in ("optimizer_step_seconds", "export_seconds", "load_weights_seconds"):
+        assert getattr(timings, name) == pytest.approx(getattr(TIMINGS, name))
+    for name in ("trainer_on_rollpool", "rollouter_on_trainpool"):
+        for part in ("in_seconds", "out_seconds"):
+            assert getattr(getattr(timings, name), part) == pytest.approx(getattr(getattr(TIMINGS, name), part))
+    again, _ = run(timings=timings)
+    assert again["wall_seconds"] == pytest.approx(summary["wall_seconds"], rel=0.03)

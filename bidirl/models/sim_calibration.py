@@ -1,0 +1,67 @@
+"""Calibration of a simulated cluster from what a run measured, real or simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from bidirl.core.chunks import SubStage
+from bidirl.core.errors import ConfigError
+from bidirl.core.topology import Direction
+from bidirl.core.work import SwitchCost
+from bidirl.models.sim_timings import RolloutTimings, SimTimings
+from bidirl.models.trainer_base import SubStageCost
+
+VERBS = {
+    "begin_batch": "begin_batch_seconds",
+    "optimizer_step": "optimizer_step_seconds",
+    "export_weights": "export_seconds",
+    "load_weights": "load_weights_seconds",
+    "train_chunks_overhead": "train_overhead_seconds",
+    "generate_overhead": "generate_overhead_seconds",
+}
+"""Keys of a summary's ``verb_seconds``, and the timing that each measures."""
+
+
+def timings_from_summary(summary: Mapping[str, Any], base: SimTimings | None = None) -> SimTimings:
+    """Timings from a run's ``summary.json``: its ``estimates``, and the means in its ``verb_seconds``.
+
+    What the summary does not hold keeps the values of ``base``.
+
+    Raises:
+        ConfigError: if the summary has no estimates of calibrated stage models.
+    """
+    timings = timings_from_estimates(summary.get("estimates", {}), base)
+    verbs: Mapping[str, Mapping[str, float]] = summary.get("verb_seconds", {})
+    found: dict[str, Any] = {name: verbs[verb]["mean"] for verb, name in VERBS.items() if verb in verbs}
+    where = f"calibrated from a run in world {summary.get('world', '?')}, {summary.get('num_devices', '?')} devices"
+    return replace(timings, source=where, **found)
+
+
+def timings_from_estimates(parameters: Mapping[str, Any], base: SimTimings | None = None) -> SimTimings:
+    """Timings from the ``estimates`` of a run's summary: fitted stage models and measured switch costs.
+
+    What the estimates do not hold (optimizer step, export, weight load, overheads) keeps the values of ``base``.
+
+    Raises:
+        ConfigError: if the run's stage models have no coefficients of the calibrated forms.
+    """
+    try:
+        rollout = parameters["rollout"]["coefficients"]
+        trainer = parameters["train"]["coefficients"]
+        sums = parameters["switch_costs"]
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"these estimates do not come from calibrated stage models: {error} is missing") from None
+    values: dict[str, Any] = {"rollout": RolloutTimings(**rollout)}
+    for stage in SubStage:
+        values[stage.value] = SubStageCost(*(trainer[f"{stage}.{f.name}"] for f in fields(SubStageCost)))
+    current = base or SimTimings()
+    for direction in Direction:
+        old = current.switch(direction)
+        parts = []
+        for part, before in (("in", old.in_seconds), ("out", old.out_seconds), ("grad", old.grad_seconds)):
+            total, weight = sums.get(f"{direction}.{part}", (0.0, 0.0))
+            parts.append(total / weight if weight else before)
+        values[direction.value] = SwitchCost(*parts)
+    return replace(current, **values)
