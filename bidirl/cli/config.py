@@ -69,9 +69,9 @@ class Config:
         max_degenerate_batches: end the run after this many batches in a row without a trainable token.
         seed: base of every random stream.
         learning: GRPO.
-        task: prompts and rewards (Task); needed and built by "bidirl train" only.
-        ray: the real runtime; needed and built by "bidirl train" only.
-        simulation: the simulated world; needed and built by "bidirl simulate" only.
+        task: prompts and rewards (Task); needed by "bidirl train" only.
+        ray: the real runtime; needed by "bidirl train" only.
+        simulation: the simulated world; needed by "bidirl simulate" only.
         output_dir: directory of the run; null is runs/<name>. It must not exist.
         tracking: none prints only; files fills the run directory; wandb does that and a W&B run, offline without a key.
         wandb_project: project in W&B.
@@ -84,7 +84,7 @@ class Config:
         "switch_costs": "bidirl.models.switch_cost.SwitchCostModel",
     }
 
-    # Sections that a world does not use: checked, not built.
+    # Sections that a world does not use: names and types are checked, the object is not built and stays None.
     UNBUILT: ClassVar[dict[str, tuple[str, ...]]] = {"ray": ("simulation",), "sim": ("task", "ray")}
 
     name: str
@@ -108,9 +108,9 @@ class Config:
     max_degenerate_batches: int = 8
     seed: int = 0
     learning: GrpoConfig
-    task: Task | None = None
-    ray: RayConfig | None = None
-    simulation: SimulationConfig | None = None
+    task: Task
+    ray: RayConfig
+    simulation: SimulationConfig
     output_dir: str | None = None
     tracking: Tracking = "files"
     wandb_project: str = "bidirl"

@@ -43,6 +43,7 @@ def parse_config(
         ConfigError: one line that names the key and the fix.
     """
     parser = _parser(config_class)
+    required = _take_required(parser)
     content = {} if file is None else _read_yaml(file)
     pairs = _pairs(options)
     for key, class_path in getattr(config_class, "DEFAULT_CLASSES", {}).items():
@@ -51,15 +52,20 @@ def parse_config(
         _guard_class_switch(parser, content, key, value)
     try:
         _check_keys(parser, content)
-        # The command line may supply what the file lacks; classes are set before their arguments.
-        base = parser.parse_object(content, _skip_required=True)
+        base = parser.parse_object(content)
+        # Classes are set before their arguments.
         arguments = [f"--{key}={value}" for key, value in sorted(pairs.items(), key=lambda item: item[0].count("."))]
         namespace = parser.parse_args(arguments, namespace=base)
         _refuse_open_signatures(namespace)
+        given = {key.partition(".")[0] for key in (*content, *pairs)}
+        for key in unbuilt:
+            if key not in given:
+                del namespace[key]
+        _require(namespace, [key for key in required if key.partition(".")[0] not in unbuilt])
         text = parser.dump(namespace, skip_unset=False)
         for key in unbuilt:
-            namespace[key] = None
-        built = config_class(**vars(parser.instantiate(namespace)))
+            namespace.pop(key, None)
+        built = config_class(**vars(_parser(config_class, unbuilt).instantiate(namespace)), **dict.fromkeys(unbuilt))
     except jsonargparse.ArgumentError as error:
         raise ConfigError(_one_line(parser, str(error))) from None
     except BidirlError:
@@ -80,10 +86,26 @@ def known_keys(config_class: type[Any]) -> tuple[str, ...]:
     return tuple(_keys(_parser(config_class)))
 
 
-def _parser(config_class: type[Any]) -> jsonargparse.ArgumentParser:
+def _parser(config_class: type[Any], skip: Sequence[str] = ()) -> jsonargparse.ArgumentParser:
     parser = jsonargparse.ArgumentParser(exit_on_error=False, allow_abbrev=False, add_help=False)
-    parser.add_class_arguments(config_class, None)
+    parser.add_class_arguments(config_class, None, skip=set(skip))
     return parser
+
+
+def _take_required(parser: jsonargparse.ArgumentParser) -> list[str]:
+    """Keys without a default. They are checked at the end: file and command line each may lack some."""
+    required = [action.dest for action in parser._actions if action.required]
+    for action in parser._actions:
+        action.required = False
+    extra = sorted(set(parser._extra_required_keys) - set(required))
+    parser._extra_required_keys.clear()
+    return required + extra
+
+
+def _require(namespace: jsonargparse.Namespace, required: Sequence[str]) -> None:
+    for key in required:
+        if namespace.get(key) is None:
+            raise ConfigError(f"{key} must be given: add it to the file or pass --{key} VALUE")
 
 
 def _keys(parser: jsonargparse.ArgumentParser) -> Iterator[str]:
@@ -222,8 +244,6 @@ def _one_line(parser: jsonargparse.ArgumentParser, message: str) -> str:
         return f"{key or match.group(1)}: {_plain(inner)}" + (f" (in {match.group(1)})" if key else "")
     if match := re.search(r"Option '([^']+)' is not accepted", text):
         return _unknown(parser, match.group(1))
-    if match := re.search(r"the following arguments are required: (.+)", text):
-        return f"{match.group(1)} must be given: add it to the file or pass --{match.group(1).split(',')[0]} VALUE"
     detail = text.partition('":')[2].strip() if key else text
     if not _is_class_key(parser, key):
         return f"{key}: {_plain(detail)}" if key else _plain(detail)

@@ -14,7 +14,6 @@ from typing import Any
 from bidirl.cli.config import Config
 from bidirl.core.cluster import Cluster
 from bidirl.core.coordinator import run_job
-from bidirl.core.errors import ConfigError
 from bidirl.core.records import Recorder, TeeRecorder
 from bidirl.core.topology import Topology
 from bidirl.models.estimator import Estimator
@@ -24,10 +23,6 @@ from bidirl.runtime.sim.virtual_time import run_virtual
 
 def real_cluster(config: Config) -> Cluster:
     """Ray, vLLM and DeepSpeed. Nothing starts here."""
-    if config.ray is None:
-        raise ConfigError("ray is missing: bidirl train needs that section, with at least ray.model")
-    if config.task is None:
-        raise ConfigError("task is missing: bidirl train needs one, for example ReasoningGymTask")
     from bidirl.runtime.ray.cluster import RayCluster
     from bidirl.runtime.ray.scoring import TokenTask
 
@@ -37,8 +32,6 @@ def real_cluster(config: Config) -> Cluster:
 
 def simulated_cluster(config: Config) -> Cluster:
     """Virtual time."""
-    if config.simulation is None:
-        raise ConfigError("simulation is missing: bidirl simulate needs that section, with at least a workload")
     from bidirl.runtime.sim.cluster import SimCluster
 
     world = config.simulation
@@ -60,23 +53,16 @@ def run(config: Config, world: str, resolved_yaml: str, arguments: list[str]) ->
         BidirlError: if the run failed; what was finished is on disk.
     """
     cluster = real_cluster(config) if world == "ray" else simulated_cluster(config)
+    limit = config.ray.max_response_tokens if world == "ray" else config.simulation.workload.max_response_tokens
     recorder = make_recorder(config, world, cluster.topology, resolved_yaml, arguments)
     estimates = Estimator(
         rollout_model=config.rollout_model,
         trainer_model=config.trainer_model,
         switch_costs=config.switch_costs,
-        max_response_tokens=max_response_tokens(config),
+        max_response_tokens=limit,
     )
     job = run_job(cluster, config.job(), config.policy, config.splitter, estimates, recorder)
     return run_virtual(job) if world == "sim" else asyncio.run(_interruptible(job))
-
-
-def max_response_tokens(config: Config) -> int:
-    """The length limit of a response in the world whose section was built."""
-    if config.ray is not None:
-        return config.ray.max_response_tokens
-    assert config.simulation is not None
-    return config.simulation.workload.max_response_tokens
 
 
 def make_recorder(

@@ -10,7 +10,7 @@ from tests.cli.test_parsing import BASE, sim, write
 def test_dry_run_prints_config_and_layout_and_starts_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", str(write(tmp_path, BASE)), "--dry-run"]) == 0
+    assert main(["simulate", str(write(tmp_path, sim())), "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert yaml.safe_load(out)["policy"]["class_path"].endswith("NoBorrow")
     assert "rollouter@trainpool:0: auxiliary on device 1" in out
@@ -73,7 +73,9 @@ def test_a_world_without_its_section_is_refused(tmp_path: Path, capsys: pytest.C
     config = str(write(tmp_path, BASE))
     assert main(["simulate", config]) == 2
     assert main(["train", config]) == 2
-    assert "ray is missing" in capsys.readouterr().err
+    err = capsys.readouterr().err.splitlines()
+    assert err[0].startswith("bidirl: simulation.workload must be given")
+    assert err[1].startswith("bidirl: task must be given")
 
 
 def test_interruption_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,13 @@ BASE: dict[str, Any] = {
     "policy": "NoBorrow",
     "envelope": {"class_path": "FixedEnvelope", "init_args": {"rollpool_devices": 1, "trainpool_devices": 1}},
 }
+UNBUILT = ("task", "ray", "simulation")
 OWN = "tests.cli.plugins"
 
 
 def parse(tmp_path: Path, content: Any, *options: str) -> Config:
-    return parse_config(Config, write(tmp_path, content), options).value
+    worlds = ("task", "ray") if "simulation" in content else UNBUILT
+    return parse_config(Config, write(tmp_path, content), options, worlds).value
 
 
 def write(tmp_path: Path, content: Any) -> Path:
@@ -81,8 +83,8 @@ def test_a_full_object_replaces_the_old_one(tmp_path: Path) -> None:
 
 
 def test_a_resolved_config_gives_itself_again(tmp_path: Path) -> None:
-    first = parse_config(Config, write(tmp_path, own("Second", other=9)), ["--num_steps", "3"])
-    second = parse_config(Config, write(tmp_path, first.resolved_yaml))
+    first = parse_config(Config, write(tmp_path, own("Second", other=9)), ["--num_steps", "3"], UNBUILT)
+    second = parse_config(Config, write(tmp_path, first.resolved_yaml), (), UNBUILT)
     assert second.resolved_yaml == first.resolved_yaml
     assert "Unable" not in first.resolved_yaml
 
@@ -111,7 +113,7 @@ def test_a_resolved_config_gives_itself_again(tmp_path: Path) -> None:
         ({**BASE, "learning": {"clip_low": 2}}, (), "clip_low: 2"),
         ({"name": "x"}, (), "must be given"),
         (sim(timings={"rollout": {"step": 1}}), (), "timings.rollout.step does not exist: use one of prefill_seconds"),
-        (sim(), ("--simulation.max_num_seqs", "x"), "simulation: max_num_seqs: expected int, got x"),
+        (sim(), ("--simulation.max_num_seqs", "x"), "simulation.max_num_seqs: expected int, got x"),
         (sim(), ("--group_size", "2"), "simulation.workload.group_size is 4, but group_size is 2"),
         (BASE, ("--name",), "--name has no value"),
         (BASE, ("--name", "a", "--name", "b"), "--name is given twice"),
@@ -134,6 +136,24 @@ def test_errors_are_one_line_that_names_key_and_fix(
     text = str(caught.value)
     assert message in text
     assert "\n" not in text
+
+
+def test_sections_of_the_other_world_are_checked_but_not_built(tmp_path: Path) -> None:
+    content = {
+        **sim(),
+        "ray": {"model": "nowhere"},
+        "task": {"class_path": "ReasoningGymTask", "init_args": {"dataset": "x"}},
+    }
+    config = parse(tmp_path, content, "--ray.max_model_len", "128")
+    assert config.ray is None
+    with pytest.raises(ConfigError, match=r"ray.max_model_len: expected int, got x"):
+        parse(tmp_path, content, "--ray.max_model_len", "x")
+
+
+def test_options_replace_single_keys_of_a_section(tmp_path: Path) -> None:
+    config = parse(tmp_path, sim(kv_tokens=7), "--simulation.max_num_seqs", "3", "--simulation.workload.seed", "5")
+    assert (config.simulation.max_num_seqs, config.simulation.kv_tokens) == (3, 7)
+    assert config.simulation.workload.group_size == 4
 
 
 def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
