@@ -44,7 +44,7 @@ class TinyModelConfig:
     max_steps: int = 2000
     batch_size: int = 32
     learning_rate: float = 3e-3
-    evaluate_every: int = 25
+    evaluate_every: int = 50
     num_evaluated: int = 128
     seed: int = 0
 

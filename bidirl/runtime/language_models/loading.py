@@ -46,6 +46,7 @@ def load_causal_lm(path: str, dtype: str = "float32", key: str = "model.path") -
         ConfigError: naming the key, if there is no such model or it cannot be opened.
     """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     if dtype not in DTYPES:
@@ -53,7 +54,7 @@ def load_causal_lm(path: str, dtype: str = "float32", key: str = "model.path") -
     path = check_model_path(path, key)
     try:
         return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise _cannot_open(key, path, error) from error
 
 

@@ -20,8 +20,8 @@ _BATCHES_PER_WINDOW = 16
 def supervised_batches(tokenizer: Any, config: TinyModelConfig) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Endless ``(input_ids, labels)``, shape ``(batch_size, width)``; only the solution and its end are learned.
 
-    Rows of one batch have similar lengths (sorted within a window of batches, which are then shuffled), so little of the
-    work goes into padding.
+    Rows of one batch have similar lengths (sorted within a window of batches, which are then shuffled), so little of
+    the work goes into padding.
     """
     task = chain_sum_task(config, config.seed)
     order = random.Random(config.seed)

@@ -44,7 +44,7 @@ def build_tiny_model(config: TinyModelConfig, output_dir: str | Path, progress: 
     for step, loss in enumerate(_train(model, tokenizer, config), start=1):
         if step % config.evaluate_every and step != config.max_steps:
             continue
-        result = evaluate(model, tokenizer, chain_sum_task(config, config.seed + 1), config.num_evaluated, config.seed)
+        result = measure(model, tokenizer, config)
         if progress is not None:
             progress(step, loss, result)
         if result.reward >= config.target_reward:
@@ -78,6 +78,13 @@ def new_model(config: TinyModelConfig, tokenizer: Any) -> Any:
                 pad_token_id=tokenizer.pad_token_id,
             )
         ).float()
+
+
+def measure(model: Any, tokenizer: Any, config: TinyModelConfig) -> Evaluation:
+    """Reward on sums of the same kind from another seed, with room for the longest worked solution."""
+    task = chain_sum_task(config, config.seed + 1)
+    longest = config.max_terms * (3 * config.max_digits + 7)
+    return evaluate(model, tokenizer, task, config.num_evaluated, config.seed, max_new_tokens=longest)
 
 
 def save_model(model: Any, tokenizer: Any, output_dir: Path) -> None:
