@@ -45,13 +45,13 @@ def load_causal_lm(path: str, dtype: str = "float32", key: str = "model.path") -
     Raises:
         ConfigError: naming the key, if there is no such model or it cannot be opened.
     """
-    import torch
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
-
     if dtype not in DTYPES:
         raise ConfigError(f"dtype: {dtype!r} is not known; use one of {', '.join(DTYPES)}")
     path = check_model_path(path, key)
+    import torch  # after the check: a mistyped path is reported at once, not after seconds of importing
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+
     try:
         return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
@@ -64,9 +64,9 @@ def load_tokenizer(path: str, key: str = "model.path") -> Any:
     Raises:
         ConfigError: naming the key, if there is none or it has no end-of-sequence token.
     """
+    path = check_model_path(path, key)
     from transformers import AutoTokenizer
 
-    path = check_model_path(path, key)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError, KeyError) as error:
