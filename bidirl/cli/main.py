@@ -15,14 +15,14 @@ from rich.console import Console
 
 from bidirl.cli.config import Config
 from bidirl.cli.parsing import Parsed, describe, parse_config
-from bidirl.core.errors import BidirlError, ConfigError
+from bidirl.core.errors import BidirlError, ConfigError, WorkerError
 
 USAGE = """\
 bidirl: which stage should each device of a fixed budget run right now?
 
   bidirl train CONFIG [--key value …]      run a job on Ray, vLLM and DeepSpeed
   bidirl simulate CONFIG [--key value …]   run the same job on a simulated cluster
-  bidirl model tiny|import …               make a small model, or import one
+  bidirl model tiny|grow|import …          make a small model, enlarge it, or import one
   bidirl compare RUN…                      one table over run directories
   bidirl timeline RUN [TARGET.png]         draw what every device did
 
@@ -149,8 +149,12 @@ def _model(options: list[str]) -> int:
 
 
 def _cause(error: BaseException) -> str:
+    """What stands behind an error of a user's class; a worker's error says its cause itself."""
     cause = error.__cause__
-    return f" (caused by {type(cause).__name__}: {cause})" if cause is not None else ""
+    if cause is None or isinstance(error, WorkerError):
+        return ""
+    lines = str(cause).strip().splitlines()
+    return f" (caused by {type(cause).__name__}: {lines[0] if lines else ''})"
 
 
 if __name__ == "__main__":

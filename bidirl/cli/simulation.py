@@ -16,7 +16,7 @@ class SimulationConfig:
 
     Attributes:
         workload: lengths and rewards (Workload).
-        timings_file: JSON file with measured durations; null starts from a world in which nothing takes time.
+        timings_file: JSON file with measured durations, or the summary.json of a run to be reproduced; null starts from a world in which nothing takes time.
         timings: durations in seconds that replace those of the file, as a mapping.
         max_num_seqs: sequences that one rollout replica runs at once.
         kv_tokens: context tokens that one rollout replica holds; null is unlimited.

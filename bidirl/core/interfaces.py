@@ -6,6 +6,7 @@ read a clock, do I/O, or touch globals; randomness comes only from a seed that t
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -52,6 +53,15 @@ class StageModel(ABC, Generic[WorkT, UsageT]):
 
 class AdmissionPolicy(ABC):
     """Admit or refuse a borrow. ``decide`` is a pure function of the opportunity (and of a seeded generator)."""
+
+    def __repr__(self) -> str:
+        """Names the policy in tables: the class, and the arguments that are not the defaults."""
+        shown = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name, parameter.default)
+            if value is not parameter.default and value != parameter.default:
+                shown.append(f"{name}={value!r}")
+        return type(self).__name__ + (f"({', '.join(shown)})" if shown else "")
 
     @abstractmethod
     def decide(self, opportunity: Opportunity) -> Decision:

@@ -32,10 +32,6 @@ class ModelGuided(AdmissionPolicy):
     def __init__(self, *, cold_start: ColdStart = "refuse") -> None:
         self.cold_start = cold_start
 
-    def __repr__(self) -> str:
-        """Shows the options."""
-        return f"{type(self).__name__}(cold_start={self.cold_start!r})"
-
     def decide(self, opportunity: Opportunity) -> Decision:
         """Eq. (5) or Algorithm 2, by direction."""
         settled = nothing_to_lend(opportunity) or without_primaries(opportunity)

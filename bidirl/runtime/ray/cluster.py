@@ -16,6 +16,7 @@ from bidirl.core.topology import Role, Topology, Worker
 from bidirl.runtime.learning import GrpoConfig, prepare_batch, step_metrics
 from bidirl.runtime.ray.config import RayConfig
 from bidirl.runtime.ray.fleet import Fleet
+from bidirl.runtime.ray.handles import gather_or_cancel
 from bidirl.runtime.ray.hot_switch import check_hardware
 
 
@@ -87,7 +88,7 @@ class RayCluster(Cluster):
             await self.export_weights(0)
             passive = () if self._fleet.exclusive else self._topology.auxiliary_rollouters
             rollouters = (*self._topology.primary_rollouters, *passive)
-            await self._all([self._load(worker, 0) for worker in rollouters])
+            await gather_or_cancel([self._load(worker, 0) for worker in rollouters])
         except BaseException:
             await self.close()
             raise
@@ -183,7 +184,7 @@ class RayCluster(Cluster):
             calls.append(self._fleet[worker].call("run", *arguments))
             if not worker.primary and any(c and c.sub_stage is SubStage.ACTOR_UPDATE for c in mine):
                 self._unmerged.add(worker)
-        found = {result.chunk_id: (result, s) for reply in await self._all(calls) for result, s in reply}
+        found = {result.chunk_id: (result, s) for reply in await gather_or_cancel(calls) for result, s in reply}
         ordered = [found[chunk.chunk_id] for chunk in chunks]
         self._chunk_metrics |= {r.chunk_id: r.metrics for r, _ in ordered if r.metrics is not None}
         return ChunkReport(tuple(r for r, _ in ordered), tuple(s for _, s in ordered))
@@ -211,7 +212,7 @@ class RayCluster(Cluster):
         """Put rank 0's weights into the object store, and forget the versions that nobody needs any more."""
         handles = [self._fleet[worker] for worker in self._topology.primary_trainers]
         references = [handle.submit("export", version) for handle in handles]
-        await self._all([h.wait(r, "export_weights") for h, r in zip(handles, references, strict=True)])
+        await gather_or_cancel([h.wait(r, "export_weights") for h, r in zip(handles, references, strict=True)])
         self._weights[version] = references[0]
         oldest = version - 1 if oldest_needed is None else oldest_needed
         in_use = set(self._served.values())
@@ -281,11 +282,7 @@ class RayCluster(Cluster):
     # -- helpers -----------------------------------------------------------------------------------------------------
 
     async def _primaries(self, method: str, *args: Any) -> list[Any]:
-        return await self._all([self._fleet[w].call(method, *args) for w in self._topology.primary_trainers])
-
-    async def _all(self, calls: Sequence[Any]) -> list[Any]:
-        """Await all; the first error is raised at once."""
-        return list(await asyncio.gather(*calls))
+        return await gather_or_cancel([self._fleet[w].call(method, *args) for w in self._topology.primary_trainers])
 
     def _require_awake(self, worker: Worker, verb: str) -> None:
         if worker not in self._awake:

@@ -40,8 +40,8 @@ class RayConfig:
         warmup_steps: optimizer steps over which the learning rate rises linearly.
         object_store_gib: Ray's object store, in GiB; it holds two versions of the weights and the open batch.
         sleep_level: of vLLM on ``cuda``: 1 keeps the weights in host memory, 2 discards them.
-        probe_tolerance: largest allowed difference of a probe log-prob between trainer and rollout engine, in nats;
-            ``None`` takes the one of ``rollout_dtype``.
+        probe_tolerance: largest allowed mean difference of the probe's log-probs between trainer and rollout engine, in
+            nats; ``None`` allows 0.001 between float32 engines and 0.25 elsewhere.
         worker_start_timeout_seconds: limit on starting all workers.
         verb_timeout_seconds: limit on any other verb.
         seed: of sampling.
@@ -113,7 +113,7 @@ class RayConfig:
 
     @property
     def tolerance(self) -> float:
-        """Largest allowed probe difference, in nats."""
+        """Largest allowed mean probe difference, in nats."""
         if self.probe_tolerance is not None:
             return self.probe_tolerance
         return 1e-3 if self.rollout_dtype == self.trainer_dtype == "float32" else 0.25

@@ -15,7 +15,7 @@ from bidirl.core.topology import Role, Topology, Worker
 from bidirl.runtime.learning import GrpoConfig
 from bidirl.runtime.ray.actors import RolloutActor, TrainerActor
 from bidirl.runtime.ray.config import RayConfig
-from bidirl.runtime.ray.handles import WorkerHandle, descendants, end_processes
+from bidirl.runtime.ray.handles import WorkerHandle, descendants, end_processes, gather_or_cancel
 from bidirl.runtime.ray.hot_switch import hot_switch
 
 _CLOSE_SECONDS = 5.0
@@ -62,7 +62,7 @@ class Fleet:
         port = _free_port()
         if self.exclusive:
             await self._start_all(auxiliaries, port)
-            await asyncio.gather(*(self[worker].call("sleep") for worker in auxiliaries))
+            await gather_or_cancel(self[worker].call("sleep") for worker in auxiliaries)
             await self._start_all(primaries, port)
         else:
             await self._start_all((*primaries, *auxiliaries), port)
@@ -102,7 +102,7 @@ class Fleet:
             self._handles[worker] = WorkerHandle(worker, actor, self._config.verb_timeout_seconds)
         limit = self._config.worker_start_timeout_seconds
         calls = [self[worker].call("start", timeout_seconds=limit) for worker in workers]
-        for worker, process_ids in zip(workers, await asyncio.gather(*calls), strict=True):
+        for worker, process_ids in zip(workers, await gather_or_cancel(calls), strict=True):
             self[worker].process_ids = tuple(process_ids)
 
     def _actor(self, worker: Worker, port: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import psutil
@@ -57,6 +58,18 @@ class WorkerHandle:
             raise WorkerError(message) from error
         except ray.exceptions.RayError as error:
             raise WorkerError(f"{name} was lost during {what}: {_first_line(error)}") from error
+
+
+async def gather_or_cancel(calls: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Await all calls; the first error is raised as soon as the others are cancelled, whose errors it stands for."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 def descendants() -> list[int]:

@@ -122,17 +122,18 @@ class RolloutEngine:
         return self.version
 
     async def check_probe(self, weights: Weights) -> float:
-        """Largest difference of the probe's log-probs to the trainers', in nats.
+        """Mean absolute difference of the probe's log-probs to the trainers', in nats.
 
         Raises:
             WorkerError: if it is above the tolerance.
         """
         ours = await self._probe()
-        difference = float(np.max(np.abs(ours - weights.probe_logprobs)))
+        difference = float(np.mean(np.abs(ours - weights.probe_logprobs)))
         if not difference <= self._config.tolerance:
             raise WorkerError(
-                f"{self._name}: after loading version {weights.version} a probe log-prob differs from the trainer's by "
-                f"{difference:.4g} nats (allowed {self._config.tolerance:g}): the engine does not hold these weights"
+                f"{self._name}: after loading version {weights.version} the probe's log-probs differ from the trainer's "
+                f"by {difference:.4g} nats on average (ray.probe_tolerance allows {self._config.tolerance:g}): the "
+                "engine does not hold these weights"
             )
         return difference
 
