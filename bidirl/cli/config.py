@@ -18,7 +18,7 @@ from bidirl.models.trainer_base import TrainerModel
 from bidirl.policies import baselines, envelopes, model_guided, planned_envelope, priced, published_gates, splitters
 from bidirl.runtime.learning import GrpoConfig, sub_stages
 from bidirl.runtime.ray.config import RayConfig
-from bidirl.runtime.sim import workload
+from bidirl.runtime.sim import replay, workload
 from bidirl.runtime.tasks import Task
 
 Tracking = Literal["none", "files", "wandb"]
@@ -34,6 +34,7 @@ SHIPPED = (
     rollout,
     table,
     trainer,
+    replay,
     workload,
 )
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bidirl.core.errors import ConfigError
-from bidirl.models.sim_timings import SimTimings, load_timings, timings_from_mapping
+from bidirl.models.sim_calibration import load_timings
+from bidirl.models.sim_timings import SimTimings, timings_from_mapping
 from bidirl.runtime.sim.workload import Workload
 
 
@@ -16,7 +17,8 @@ class SimulationConfig:
 
     Attributes:
         workload: lengths and rewards (Workload).
-        timings_file: JSON file with measured durations, or the summary.json of a run to be reproduced; null starts from a world in which nothing takes time.
+        timings_file: JSON file with measured durations, or the summary.json of a run that is to be reproduced; null
+            starts from a world in which nothing takes time.
         timings: durations in seconds that replace those of the file, as a mapping.
         max_num_seqs: sequences that one rollout replica runs at once.
         kv_tokens: context tokens that one rollout replica holds; null is unlimited.

@@ -24,11 +24,13 @@ class RolloutReport:
         group: finished, or with unfinished samples if it was interrupted.
         usage: cumulative counters of the worker since start.
         busy_seconds: cumulative seconds in which the worker's engine had work.
+        overhead_seconds: time of this call in which the engine did not have it (transport, scoring).
     """
 
     group: Group
     usage: RolloutUsage
     busy_seconds: float
+    overhead_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

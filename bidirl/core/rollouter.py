@@ -42,6 +42,7 @@ class Rollouter:
         """Run one group here until it is finished or interrupted. The caller has put it into ``running``."""
         report = await self.state.cluster.generate(self.worker, group)
         self._account(report.usage, report.busy_seconds)
+        self.state.observe_verb("generate_overhead", report.overhead_seconds)
         del self.running[group.group_id]
         if not self.running:
             self.show()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -10,7 +11,7 @@ from bidirl.core.chunks import SubStage
 from bidirl.core.errors import ConfigError
 from bidirl.core.topology import Direction
 from bidirl.core.work import SwitchCost
-from bidirl.models.sim_timings import RolloutTimings, SimTimings
+from bidirl.models.sim_timings import RolloutTimings, SimTimings, timings_from_mapping
 from bidirl.models.trainer_base import SubStageCost
 
 VERBS = {
@@ -32,11 +33,23 @@ def timings_from_summary(summary: Mapping[str, Any], base: SimTimings | None = N
     Raises:
         ConfigError: if the summary has no estimates of calibrated stage models.
     """
-    timings = timings_from_estimates(summary.get("estimates", {}), base)
+    timings = _at_the_mean(timings_from_estimates(summary.get("estimates", {}), base), summary)
     verbs: Mapping[str, Mapping[str, float]] = summary.get("verb_seconds", {})
     found: dict[str, Any] = {name: verbs[verb]["mean"] for verb, name in VERBS.items() if verb in verbs}
     where = f"calibrated from a run in world {summary.get('world', '?')}, {summary.get('num_devices', '?')} devices"
     return replace(timings, source=where, **found)
+
+
+def _at_the_mean(timings: SimTimings, summary: Mapping[str, Any]) -> SimTimings:
+    """Scale both stages so that their predictions add up to what was measured."""
+    errors: Mapping[str, Mapping[str, float]] = summary.get("stage_model_error", {})
+    rollout, train = (errors.get(stage, {}).get("measured_over_predicted") for stage in ("rollout", "train"))
+    if rollout is not None and rollout > 0:
+        timings = replace(timings, rollout=timings.rollout.scaled(rollout))
+    if train is not None and train > 0:
+        stages: dict[str, Any] = {stage.value: getattr(timings, stage.value).scaled(train) for stage in SubStage}
+        timings = replace(timings, **stages)
+    return timings
 
 
 def timings_from_estimates(parameters: Mapping[str, Any], base: SimTimings | None = None) -> SimTimings:
@@ -65,3 +78,22 @@ def timings_from_estimates(parameters: Mapping[str, Any], base: SimTimings | Non
             parts.append(total / weight if weight else before)
         values[direction.value] = SwitchCost(*parts)
     return replace(current, **values)
+
+
+def load_timings(path: str) -> SimTimings:
+    """Timings from a JSON file: those of :meth:`SimTimings.to_mapping`, or the ``summary.json`` of a run.
+
+    Raises:
+        ConfigError: naming the file and what is wrong in it.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = json.load(file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"timings file {path} cannot be read: {error}") from None
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"timings file {path} does not hold a mapping")
+    try:
+        return timings_from_summary(values) if "world" in values else timings_from_mapping(values)
+    except ConfigError as error:
+        raise ConfigError(f"timings file {path}: {error}") from None

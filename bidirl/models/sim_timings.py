@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from math import isfinite
@@ -142,19 +141,3 @@ def timings_from_mapping(values: Mapping[str, Any], base: SimTimings | None = No
     parts = {key: _build(cls, values[key], f"timings.{key}") for key, cls in _PARTS.items() if key in values}
     _build(SimTimings, {**values, **parts}, "timings")
     return replace(base or SimTimings(), **{**values, **parts})
-
-
-def load_timings(path: str) -> SimTimings:
-    """Timings from a calibration JSON file.
-
-    Raises:
-        ConfigError: naming the file and what is wrong in it.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"timings file {path} cannot be read: {error}") from None
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"timings file {path} does not hold a mapping")
-    return timings_from_mapping(values)

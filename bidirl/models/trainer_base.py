@@ -32,6 +32,10 @@ class SubStageCost:
         """Seconds of one chunk."""
         return float(self.base_seconds + self.ktoken_seconds * (tokens / 1000.0) ** self.exponent)
 
+    def scaled(self, factor: float) -> SubStageCost:
+        """All seconds times ``factor``."""
+        return SubStageCost(self.base_seconds * factor, self.ktoken_seconds * factor, self.exponent)
+
 
 def list_schedule(costs: Sequence[float], replicas: int) -> float:
     """Makespan when jobs, in order, each go to the replica that is free first (replica-max)."""

@@ -31,7 +31,7 @@ def test_errors_are_recorded_before_learning_and_only_when_ready() -> None:
     assert profiler.observe_rollout(window, 2.0) == pytest.approx(0.5, rel=0.01)
     assert profiler.observe_chunks([(SubStage.ACTOR_UPDATE, 1000)], 0.8) == pytest.approx(0.25)
     assert profiler.observe_chunks([], 1.0) is None and profiler.observe_rollout(window, 0.0) is None
-    assert profiler.errors()["train"] == pytest.approx({"median": 0.25, "p90": 0.25})
+    assert profiler.errors()["train"] == pytest.approx({"median": 0.25, "p90": 0.25, "measured_over_predicted": 4 / 5})
     twin = OnlineProfiler(rollout_model=CalibratedRolloutModel(min_observations=2), trainer_model=TRAINER)
     twin.load_parameters(json.loads(json.dumps(profiler.parameters())))
     assert twin.rollout_model.predict_usage(window) == profiler.rollout_model.predict_usage(window)

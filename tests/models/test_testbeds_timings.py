@@ -14,8 +14,8 @@ from bidirl.core.topology import Direction
 from bidirl.core.work import RolloutUsage, SwitchCost
 from bidirl.models.estimator import Estimator
 from bidirl.models.rollout import CalibratedRolloutModel
-from bidirl.models.sim_calibration import timings_from_estimates, timings_from_summary
-from bidirl.models.sim_timings import RolloutTimings, SimTimings, load_timings, timings_from_mapping
+from bidirl.models.sim_calibration import load_timings, timings_from_estimates, timings_from_summary
+from bidirl.models.sim_timings import RolloutTimings, SimTimings, timings_from_mapping
 from bidirl.models.switch_cost import SwitchCostModel
 from bidirl.models.testbeds import TESTBEDS, find_testbed, roofline_table
 from bidirl.models.trainer import CalibratedTrainerModel
@@ -112,3 +112,23 @@ def test_chunk_cost_is_the_formula() -> None:
 def test_timings_from_a_summary_need_estimates() -> None:
     with pytest.raises(ConfigError, match="calibrated"):
         timings_from_summary({"verb_seconds": {"export_weights": {"mean": 2.0, "count": 3}}})
+
+
+def test_a_summary_calibrates_to_the_mean_and_a_file_may_be_a_summary(tmp_path: Path) -> None:
+    estimator = Estimator(
+        rollout_model=CalibratedRolloutModel(),
+        trainer_model=CalibratedTrainerModel(),
+        switch_costs=SwitchCostModel(),
+        max_response_tokens=100,
+    )
+    for i in range(1, 60):
+        usage = RolloutUsage(100.0 * (i % 7), 10.0 * i, 30.0 * i * (1 + i % 3), 9000.0 * i * (1 + i % 5))
+        estimator.observe_rollout(usage, RolloutTimings(0.001, 0.02, 0.003, 1e-6).seconds(usage))
+        estimator.observe_chunks([(SubStage.ACTOR_UPDATE, 1000 + 100 * i)], 0.1 + 0.5 * (1 + 0.1 * i))
+    errors = {"rollout": {"measured_over_predicted": 1.5}, "train": {"measured_over_predicted": 2.0}}
+    summary = {"world": "ray", "estimates": dict(estimator.parameters()), "stage_model_error": errors}
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps(summary))
+    timings = load_timings(str(path))
+    assert timings.rollout.step_seconds == pytest.approx(0.03, rel=1e-2)
+    assert timings.chunk_seconds(SubStage.ACTOR_UPDATE, 4000) == pytest.approx(4.2, rel=1e-2)

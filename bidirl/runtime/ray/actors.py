@@ -35,9 +35,10 @@ class RolloutActor:
         """Start the engine; returns the process ids behind this worker."""
         return (os.getpid(), *await self._engine.start())
 
-    async def generate(self, call_id: int, group: Group) -> RolloutReport:
-        """See :meth:`RolloutEngine.generate`."""
-        return await self._engine.generate(call_id, group)
+    async def generate(self, call_id: int, group: Group) -> tuple[RolloutReport, float]:
+        """See :meth:`RolloutEngine.generate`; with the seconds that it took here."""
+        began = time.monotonic()
+        return await self._engine.generate(call_id, group), time.monotonic() - began
 
     async def interrupt(self, call_ids: Sequence[int]) -> None:
         """See :meth:`RolloutEngine.interrupt`."""

@@ -124,16 +124,19 @@ class RayCluster(Cluster):
             raise InvariantError(1, f"group {group.group_id} is already being generated on {worker.name}")
         self._num_calls += 1
         call_id = self._generating[key] = self._num_calls
+        began = time.monotonic()
         reference = handle.submit("generate", call_id, group)
         try:
-            report: RolloutReport = await handle.wait(reference, f"generate of group {group.group_id}")
+            report, seconds = await handle.wait(reference, f"generate of group {group.group_id}")
         except asyncio.CancelledError:
             handle.submit("interrupt", [call_id])
             raise
         finally:
             del self._generating[key]
         scored = await asyncio.to_thread(self._score, report.group)
-        return replace(report, group=scored)
+        overhead_seconds = max(0.0, time.monotonic() - began - seconds)
+        scored_report: RolloutReport = replace(report, group=scored, overhead_seconds=overhead_seconds)
+        return scored_report
 
     async def interrupt(self, worker: Worker, group_ids: Sequence[int]) -> None:
         """Make the calls of these groups return; groups that are not being generated there are ignored."""

@@ -131,9 +131,9 @@ class RolloutEngine:
         difference = float(np.mean(np.abs(ours - weights.probe_logprobs)))
         if not difference <= self._config.tolerance:
             raise WorkerError(
-                f"{self._name}: after loading version {weights.version} the probe's log-probs differ from the trainer's "
-                f"by {difference:.4g} nats on average (ray.probe_tolerance allows {self._config.tolerance:g}): the "
-                "engine does not hold these weights"
+                f"{self._name}: after loading version {weights.version} the probe's log-probs differ from the "
+                f"trainer's by {difference:.4g} nats on average (ray.probe_tolerance allows "
+                f"{self._config.tolerance:g}): the engine does not hold these weights"
             )
         return difference
 

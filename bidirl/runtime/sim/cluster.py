@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from bidirl.core.chunks import Chunk, ChunkResult
 from bidirl.core.cluster import BatchInfo, ChunkReport, Cluster, RolloutReport
@@ -135,7 +136,8 @@ class SimCluster(Cluster):
                 return RolloutReport(group, replica.usage, replica.busy_seconds)
         workload = self.workload
         targets, rewards = workload.response_tokens(group.group_id), workload.rewards(group.group_id)
-        return await replica.generate(group, targets, workload.max_response_tokens, rewards)
+        report = await replica.generate(group, targets, workload.max_response_tokens, rewards)
+        return replace(report, overhead_seconds=self.timings.generate_overhead_seconds)
 
     async def interrupt(self, worker: Worker, group_ids: Sequence[int]) -> None:
         """Takes effect at the end of the running decode step."""
