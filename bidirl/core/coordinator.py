@@ -37,8 +37,8 @@ async def run_job(
     summary: dict[str, Any] = {"world": cluster.world, "policy": repr(policy), "steps": 0}
     try:
         await cluster.start()
-        for _ in range(settings.probe_switches):
-            await _probe_switches(cluster, estimates)
+        for number in range(settings.probe_switches + 1 if settings.probe_switches else 0):
+            await _probe_switches(cluster, estimates if number else None)
         state = RunState(cluster, settings, estimates, recorder)
         log = StepLog(state)
         feeder = Feeder(state)
@@ -101,8 +101,11 @@ async def _watchdog(state: RunState) -> None:
             )
 
 
-async def _probe_switches(cluster: Cluster, estimates: Estimates) -> None:
-    """Measure C_in and C_out of both directions before the first step, while everything is idle."""
+async def _probe_switches(cluster: Cluster, estimates: Estimates | None) -> None:
+    """Measure C_in and C_out of both directions before the first step, while everything is idle.
+
+    Without ``estimates`` it is a warm-up: the first switch of a process allocates what later ones find.
+    """
     topology = cluster.topology
     for direction, workers in (
         (Direction.ROLLOUTER_ON_TRAINPOOL, topology.auxiliary_rollouters),
@@ -114,4 +117,6 @@ async def _probe_switches(cluster: Cluster, estimates: Estimates) -> None:
         await asyncio.gather(*(cluster.switch_in(worker, 0) for worker in workers))
         active = cluster.now_seconds()
         await asyncio.gather(*(cluster.switch_out(worker) for worker in workers))
+        if estimates is None:
+            continue
         estimates.observe_switch(direction, in_seconds=active - began, out_seconds=cluster.now_seconds() - active)

@@ -26,7 +26,8 @@ class JobSettings:
         sub_stages: the trainer's sub-stages in order.
         max_groups_per_rollouter: groups that one rollout replica runs at once; 0 derives it from the engine's limit.
         calibration_steps: first steps in which model-guided policies must refuse and the stage models are fitted.
-        probe_switches: switches of each direction measured before the first step, so that costs are never unknown.
+        probe_switches: switches of each direction measured before the first step, after one that warms up; with 0,
+            costs are unknown until the first lease.
         watchdog_seconds: end the run when nothing has progressed for this long.
         max_degenerate_batches: end the run after this many batches in a row without a trainable token.
         seed: base of every random stream.

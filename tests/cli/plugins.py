@@ -1,5 +1,8 @@
 """A user's own classes, as a config would name them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from bidirl.core.interfaces import AdmissionPolicy
 from bidirl.core.opportunity import Decision, Opportunity
 
@@ -33,3 +36,7 @@ class Bare(First):
 
 class NotAPolicy:
     pass
+
+
+def many_vowels(response: str, record: Mapping[str, Any]) -> float:
+    return float(sum(character in "aeiou" for character in response) * 8 > len(response))

@@ -22,7 +22,7 @@ from bidirl.core.topology import build_topology  # noqa: E402
 from bidirl.runtime.learning import GrpoConfig, prepare_batch, sub_stages  # noqa: E402
 from bidirl.runtime.ray.cluster import RayCluster  # noqa: E402
 from bidirl.runtime.ray.config import RayConfig  # noqa: E402
-from tests.runtime.ray.conftest import ParityTask  # noqa: E402
+from tests.runtime.conftest import ParityTask  # noqa: E402
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 

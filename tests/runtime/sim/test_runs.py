@@ -123,7 +123,7 @@ def test_every_consumed_group_has_the_lengths_of_the_workload(
 
 
 def test_a_failed_switch_does_not_end_the_run() -> None:
-    faults = ScriptedFaults([("switch_in", "*", number, 0.5) for number in range(1, 6)])
+    faults = ScriptedFaults([("switch_in", "*", number, 0.5) for number in range(2, 7)])
     summary, _ = run(faults=faults)
     assert summary["steps"] == 5
     assert sum(direction["rolled_back"] for direction in summary["leases"].values()) > 0

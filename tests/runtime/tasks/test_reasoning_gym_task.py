@@ -89,7 +89,7 @@ def test_wrong_settings_are_one_line_with_the_fix(settings: dict[str, Any], word
 
 
 def test_a_prompt_longer_than_the_context_is_refused_at_start() -> None:
-    with pytest.raises(ConfigError, match=r"^max_prompt_tokens: .* 40;"):
+    with pytest.raises(ConfigError, match=r"^max_model_len: .* 40 are left"):
         ReasoningGymTask(dataset="chain_sum").bind(Characters(), 40)
 
 
