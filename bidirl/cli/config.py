@@ -15,7 +15,7 @@ from bidirl.models.switch_cost import SwitchCostModel
 from bidirl.models.trainer_base import TrainerModel
 
 # Importing these makes their classes known by their short names.
-from bidirl.policies import baselines, envelopes, model_guided, planned_envelope, priced, published_gates, splitters
+from bidirl.policies import baselines, envelopes, model_guided, planned_envelope, priced, published_gates, random_leases, splitters
 from bidirl.runtime.learning import GrpoConfig, sub_stages
 from bidirl.runtime.ray.config import RayConfig
 from bidirl.runtime.sim import replay, workload
@@ -29,6 +29,7 @@ SHIPPED = (
     planned_envelope,
     priced,
     published_gates,
+    random_leases,
     splitters,
     oracle,
     rollout,
@@ -68,6 +69,7 @@ class Config:
         probe_switches: switches of each direction measured before the first step.
         watchdog_seconds: end the run when nothing has progressed for this long.
         max_degenerate_batches: end the run after this many batches in a row without a trainable token.
+        record_digests: hash the parameters after every step, and write the hash into the ledger.
         seed: base of every random stream.
         learning: GRPO.
         task: prompts and rewards (Task); needed by "bidirl train" only.
@@ -107,6 +109,7 @@ class Config:
     probe_switches: int = 1
     watchdog_seconds: float = 600.0
     max_degenerate_batches: int = 8
+    record_digests: bool = False
     seed: int = 0
     learning: GrpoConfig
     task: Task

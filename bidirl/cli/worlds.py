@@ -45,8 +45,10 @@ def simulated_cluster(config: Config) -> Cluster:
     )
 
 
-def run(config: Config, world: str, resolved_yaml: str, arguments: list[str]) -> Mapping[str, Any]:
-    """Run the job, with its outputs, and return its summary.
+def run(
+    config: Config, world: str, resolved_yaml: str, arguments: list[str], observer: Recorder | None = None
+) -> Mapping[str, Any]:
+    """Run the job, with its outputs, and return its summary. ``observer`` is told everything besides.
 
     Raises:
         ConfigError: before anything has started.
@@ -55,6 +57,8 @@ def run(config: Config, world: str, resolved_yaml: str, arguments: list[str]) ->
     cluster = real_cluster(config) if world == "ray" else simulated_cluster(config)
     limit = config.ray.max_response_tokens if world == "ray" else config.simulation.workload.max_response_tokens
     recorder = make_recorder(config, world, cluster.topology, resolved_yaml, arguments)
+    if observer is not None:
+        recorder = TeeRecorder((*recorder.recorders, observer))
     estimates = Estimator(
         rollout_model=config.rollout_model,
         trainer_model=config.trainer_model,

@@ -121,6 +121,10 @@ class Cluster(ABC):
         """Apply the one optimizer step that takes ``version`` to ``version + 1``; returns learner metrics."""
 
     @abstractmethod
+    async def parameter_digest(self) -> str:
+        """Hash of the trainers' parameters, bit for bit: equal exactly where all parameters are (invariant 11)."""
+
+    @abstractmethod
     async def export_weights(self, version: int, oldest_needed: int | None = None) -> None:
         """Make the trainers' weights of ``version`` available to every receiver; busy time of the trainers.
 

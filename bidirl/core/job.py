@@ -29,6 +29,7 @@ class JobSettings:
         probe_switches: switches of each direction measured before the first step, so that costs are never unknown.
         watchdog_seconds: end the run when nothing has progressed for this long.
         max_degenerate_batches: end the run after this many batches in a row without a trainable token.
+        record_digests: hash the parameters after every step, and write the hash into the ledger.
         seed: base of every random stream.
     """
 
@@ -45,6 +46,7 @@ class JobSettings:
     probe_switches: int = 1
     watchdog_seconds: float = 600.0
     max_degenerate_batches: int = 8
+    record_digests: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bidirl.core.digests import group_digest
 from bidirl.core.errors import InvariantError
 from bidirl.core.groups import Group
 
@@ -56,8 +57,13 @@ class Ledger:
                 "rewards": [sample.reward for sample in group.samples],
                 "interruptions": group.num_interruptions,
                 "versions": [[[s.version, s.num_tokens] for s in sample.spans] for sample in group.samples],
+                "digest": group_digest(group),
             }
         )
+
+    def stepped(self, version: int, parameters: str, now_seconds: float) -> None:
+        """An optimizer step led to ``version``, whose parameters have this hash."""
+        self._sink({"event": "stepped", "version": version, "parameters": parameters, "seconds": now_seconds})
 
     def drop(self, group: Group, reason: str, now_seconds: float) -> None:
         """A group leaves without being trained on."""

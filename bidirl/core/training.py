@@ -90,6 +90,9 @@ class TrainLoop:
         for group in batch:
             state.ledger.consume(group, version, version, state.now_seconds())
         state.version += 1
+        if state.settings.record_digests:
+            digest = await self._busy("parameter_digest", cluster.parameter_digest())
+            state.ledger.stepped(state.version, digest, state.now_seconds())
         self.feeder.batch_resolved()
         consumed = state.now_seconds()
         if state.version < state.settings.num_steps:

@@ -211,6 +211,10 @@ class RayCluster(Cluster):
         ordered = [self._chunk_metrics[chunk_id] for chunk_id in sorted(self._chunk_metrics)]
         return {**step_metrics(ordered), **engine_metrics}
 
+    async def parameter_digest(self) -> str:
+        """SHA-256 of rank 0's parameters."""
+        return str((await self._primaries("digest"))[0])
+
     async def export_weights(self, version: int, oldest_needed: int | None = None) -> None:
         """Put rank 0's weights into the object store, and forget the versions that nobody needs any more."""
         handles = [self._fleet[worker] for worker in self._topology.primary_trainers]

@@ -212,6 +212,10 @@ class SimCluster(Cluster):
             await self._spend("optimizer_step", None, self.timings.optimizer_step_seconds)
             return self.learner.step()
 
+    async def parameter_digest(self) -> str:
+        """Of all batches trained on, in order; takes no time."""
+        return self.learner.digest
+
     async def export_weights(self, version: int, oldest_needed: int | None = None) -> None:
         """See :class:`Cluster`."""
         self.learner.check_export(version)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bidirl.core.chunks import Chunk, ChunkResult, SubStage
 from bidirl.core.cluster import BatchInfo
+from bidirl.core.digests import chained, group_digest
 from bidirl.core.errors import InvariantError
 from bidirl.core.groups import Group
 from bidirl.core.topology import Worker
@@ -18,11 +19,15 @@ def trainable_tokens(group: Group) -> int:
 
 
 class SimLearner:
-    """No parameters: only the bookkeeping that a real learner would get wrong silently."""
+    """No parameters: only the bookkeeping that a real learner would get wrong silently.
+
+    In place of parameters, ``digest`` hashes every batch that was stepped on, in order.
+    """
 
     def __init__(self) -> None:
         self.version = 0
         self.exported = 0
+        self.digest = ""
         self.oldest_kept = 0
         self._batch: Sequence[Group] | None = None
         self._trained: set[tuple[int, int]] = set()
@@ -94,6 +99,7 @@ class SimLearner:
     def step(self) -> Mapping[str, float]:
         """One version on."""
         self.version += 1
+        self.digest = chained(self.digest, (group_digest(group) for group in self._batch or ()))
         self._batch = None
         return {}
 
