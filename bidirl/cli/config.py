@@ -15,7 +15,16 @@ from bidirl.models.switch_cost import SwitchCostModel
 from bidirl.models.trainer_base import TrainerModel
 
 # Importing these makes their classes known by their short names.
-from bidirl.policies import baselines, envelopes, model_guided, planned_envelope, priced, published_gates, random_leases, splitters
+from bidirl.policies import (
+    baselines,
+    envelopes,
+    model_guided,
+    planned_envelope,
+    priced,
+    published_gates,
+    random_leases,
+    splitters,
+)
 from bidirl.runtime.learning import GrpoConfig, sub_stages
 from bidirl.runtime.ray.config import RayConfig
 from bidirl.runtime.sim import replay, workload
@@ -69,6 +78,7 @@ class Config:
         probe_switches: switches of each direction measured before the first step.
         watchdog_seconds: end the run when nothing has progressed for this long.
         max_degenerate_batches: end the run after this many batches in a row without a trainable token.
+        max_worker_restarts: losses of one worker that are survived; 0 ends the run at the first.
         record_digests: hash the parameters after every step, and write the hash into the ledger.
         seed: base of every random stream.
         learning: GRPO.
@@ -109,6 +119,7 @@ class Config:
     probe_switches: int = 1
     watchdog_seconds: float = 600.0
     max_degenerate_batches: int = 8
+    max_worker_restarts: int = 3
     record_digests: bool = False
     seed: int = 0
     learning: GrpoConfig

@@ -23,6 +23,7 @@ bidirl: which stage should each device of a fixed budget run right now?
   bidirl train CONFIG [--key value …]      run a job on Ray, vLLM and DeepSpeed
   bidirl simulate CONFIG [--key value …]   run the same job on a simulated cluster
   bidirl neutrality CONFIG [--key value …]  is learning the same bit for bit with and without borrowing?
+  bidirl soak [--schedules N] [--seed S]   run the coordinator under simulated faults, one schedule per seed
   bidirl model tiny|grow|import …          make a small model, enlarge it, or import one
   bidirl compare RUN…                      one table over run directories
   bidirl timeline RUN [TARGET.png]         draw what every device did
@@ -65,6 +66,7 @@ def _dispatch(given: list[str]) -> int:
         "train": lambda options: _job("ray", options, given),
         "simulate": lambda options: _job("sim", options, given),
         "neutrality": _neutrality,
+        "soak": _soak,
         "model": _model,
         "compare": _compare,
         "timeline": _timeline,
@@ -142,6 +144,12 @@ def _timeline(options: list[str]) -> int:
     run = Path(options[0])
     print(plot_timeline(run, Path(options[1]) if len(options) == 2 else run / "timeline.png"))
     return 0
+
+
+def _soak(options: list[str]) -> int:
+    from bidirl.cli import soak
+
+    return soak.main(options)
 
 
 def _neutrality(options: list[str]) -> int:

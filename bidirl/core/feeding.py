@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bidirl.core.devices import Activity
+from bidirl.core.errors import WorkerError
 from bidirl.core.groups import Group, new_group
 from bidirl.core.opportunity import MissingGroup
 from bidirl.core.rollouter import Rollouter
@@ -38,13 +39,25 @@ class Feeder:
         self._resolved_versions.append(self.state.version)
 
     def _may_start_fresh(self, served: int) -> bool:
-        settings, ledger = self.state.settings, self.state.ledger
-        started = ledger.num_issued - ledger.num_dropped
-        if started >= settings.num_steps * settings.groups_per_batch:
+        if self._num_left() <= 0:
             return False
-        if settings.consumption == "pinned":
+        if self.state.settings.consumption == "pinned":
             return self._pinned_version(self._next_group_id) == served
-        return started < self.state.bound.capacity(served)
+        return self._num_started() < self.state.bound.capacity(served)
+
+    def _num_started(self) -> int:
+        return self.state.ledger.num_issued - self.state.ledger.num_dropped
+
+    def _num_left(self) -> int:
+        """Groups that the rest of the job still has to issue.
+
+        A dropped group is made up for by another one; in pinned consumption only a batch that led to no step is.
+        """
+        settings = self.state.settings
+        if settings.consumption != "pinned":
+            return settings.num_steps * settings.groups_per_batch - self._num_started()
+        without_step = len(self._resolved_versions) - 1 - self.state.version
+        return (settings.num_steps + without_step) * settings.groups_per_batch - self._next_group_id
 
     def _pinned_version(self, group_id: int) -> int | None:
         """The version that must generate a group, or ``None`` while it is not yet decided."""
@@ -128,7 +141,7 @@ class Feeder:
 
     def _start_update(self, rollouter: Rollouter) -> None:
         lent = any(self.state.board.owner(device) is not None for device in rollouter.worker.devices)
-        if rollouter.updating or lent or rollouter.served == self.due_version(rollouter):
+        if rollouter.updating or lent or not (rollouter.lost or rollouter.served != self.due_version(rollouter)):
             return
         rollouter.updating = True
         self.state.spawn(self._update(rollouter), f"weight update of {rollouter.worker.name}")
@@ -148,15 +161,27 @@ class Feeder:
     async def _update(self, rollouter: Rollouter) -> None:
         await rollouter.drain(interrupt=self.state.settings.on_weight_update == "interrupt")
         rollouter.close_window()
-        version = self.due_version(rollouter)
-        self.state.board.set(rollouter.worker.devices, Activity.SWITCH, f"load v{version}")
-        began = self.state.now_seconds()
-        rollouter.served = await self.state.cluster.load_weights(rollouter.worker, version)
-        self.state.observe_verb("load_weights", self.state.now_seconds() - began)
+        if rollouter.lost is None:
+            await self._load(rollouter, self.due_version(rollouter))
+        while rollouter.lost is not None:
+            self.state.board.set(rollouter.worker.devices, Activity.SWITCH, "restart")
+            await self.state.restart(rollouter.worker, rollouter.lost)
+            rollouter.lost = None
+            await self._load(rollouter, min(self.lending_version(), self.state.exported))
         rollouter.updating = False
         rollouter.accepting = True
         rollouter.show()
         self.state.notify("weights_loaded")
+
+    async def _load(self, rollouter: Rollouter, version: int) -> None:
+        self.state.board.set(rollouter.worker.devices, Activity.SWITCH, f"load v{version}")
+        began = self.state.now_seconds()
+        try:
+            rollouter.served = await self.state.cluster.load_weights(rollouter.worker, version)
+        except WorkerError as error:
+            rollouter.lose(error)
+        else:
+            self.state.observe_verb("load_weights", self.state.now_seconds() - began)
 
     # -- leases ------------------------------------------------------------------------------------------------------
 
@@ -186,15 +211,13 @@ class Feeder:
         return tuple(rows)
 
     def _num_startable(self, version: int) -> int:
-        settings, ledger = self.state.settings, self.state.ledger
-        started = ledger.num_issued - ledger.num_dropped
-        left = settings.num_steps * settings.groups_per_batch - started
-        if settings.consumption == "pinned":
+        left = self._num_left()
+        if self.state.settings.consumption == "pinned":
             count = 0
             while count < left and self._pinned_version(self._next_group_id + count) == version:
                 count += 1
             return count
-        return max(0, min(left, self.state.bound.capacity(version) - started))
+        return max(0, min(left, self.state.bound.capacity(version) - self._num_started()))
 
     def oldest_needed(self) -> int:
         """The oldest version that a rollouter may still have to load, once the present one is exported."""

@@ -120,6 +120,9 @@ class TrainerActor:
             raise WorkerError(f"chunks of step {step} reached a trainer that was not given its batch")
         return self._trainer.run(self._batch[1], chunks, inputs)
 
+    def ping(self) -> None:
+        """Answers once everything that was asked before is done."""
+
     def take_gradients(self) -> Any:
         """An auxiliary's gradient sum, which leaves it."""
         return self._trainer.take_gradients()

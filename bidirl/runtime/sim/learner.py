@@ -31,7 +31,7 @@ class SimLearner:
         self.oldest_kept = 0
         self._batch: Sequence[Group] | None = None
         self._trained: set[tuple[int, int]] = set()
-        self._unmerged: dict[Worker, None] = {}
+        self._unmerged: dict[Worker, list[tuple[int, int]]] = {}
 
     def begin_batch(self, version: int, groups: Sequence[Group]) -> BatchInfo:
         """Take a batch for the step from ``version``."""
@@ -73,13 +73,18 @@ class SimLearner:
             if key in self._trained:
                 raise InvariantError(6, f"sample {key} of the batch was trained twice")
             self._trained.add(key)
-        if not worker.primary:
-            self._unmerged[worker] = None
+            if not worker.primary:
+                self._unmerged.setdefault(worker, []).append(key)
 
     def merge(self, workers: Iterable[Worker]) -> None:
         """These workers' gradients are now the primaries'."""
         for worker in workers:
             self._unmerged.pop(worker, None)
+
+    def forget(self, workers: Iterable[Worker]) -> None:
+        """Gradients that lay at these workers are gone."""
+        for worker in workers:
+            self._trained.difference_update(self._unmerged.pop(worker, ()))
 
     def check_switch_out(self, worker: Worker) -> None:
         """A trainer must not fall asleep on gradients."""
