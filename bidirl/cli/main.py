@@ -15,6 +15,7 @@ from rich.console import Console
 
 from bidirl.cli.config import Config
 from bidirl.cli.parsing import Parsed, describe, parse_config
+from bidirl.cli.resume import find_resume, taken
 from bidirl.core.errors import BidirlError, ConfigError, WorkerError
 
 USAGE = """\
@@ -31,6 +32,8 @@ bidirl: which stage should each device of a fixed budget run right now?
 Any key of the config can be set on the command line:
   bidirl train job.yaml --policy my_package.MyPolicy --policy.margin_seconds 2 --staleness 0
   --dry-run                       print the resolved config and the planned layout, start nothing
+  --resume RUN                    go on from the latest whole checkpoint of that run, in a new run directory;
+                                  --resume_allow KEY,… lets these keys differ from its config
   --tracking none|files|wandb     where results go
   bidirl train --help             all keys with types, defaults and meanings
 """
@@ -87,6 +90,7 @@ def _job(world: str, options: list[str], given: list[str]) -> int:
         return 0
     dry_run = "--dry-run" in options
     options = [option for option in options if option != "--dry-run"]
+    resumed, allowed = taken(options, "--resume", ""), taken(options, "--resume_allow", "")
     if not options or options[0].startswith("--"):
         raise ConfigError(f"bidirl {given[0]} needs a config file: bidirl {given[0]} CONFIG [--key value …]")
     parsed = parse_config(Config, Path(options[0]), options[1:], unbuilt=Config.UNBUILT[world])
@@ -95,7 +99,8 @@ def _job(world: str, options: list[str], given: list[str]) -> int:
         return 0
     from bidirl.cli import worlds
 
-    summary = worlds.run(parsed.value, world, parsed.resolved_yaml, ["bidirl", *given])
+    found = find_resume(Path(resumed), parsed.resolved_yaml, allowed.split(",")) if resumed else None
+    summary = worlds.run(parsed.value, world, parsed.resolved_yaml, ["bidirl", *given], resume_from=found)
     _print_result(parsed.value, summary)
     return 0
 

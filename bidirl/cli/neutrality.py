@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bidirl.cli.config import Config
 from bidirl.cli.parsing import parse_config
+from bidirl.cli.resume import taken
 from bidirl.core.digests import chained
 from bidirl.core.errors import ConfigError
 from bidirl.core.interfaces import AdmissionPolicy
@@ -70,8 +71,8 @@ def main(options: list[str]) -> int:
     if not options or "--help" in options or "-h" in options:
         print(USAGE, end="")
         return 0 if options else 2
-    world = _taken(options, "--world", "ray")
-    count = _taken(options, "--num_random", "1")
+    world = taken(options, "--world", "ray")
+    count = taken(options, "--num_random", "1")
     if world not in ("ray", "sim"):
         raise ConfigError(f"--world is {world!r}: use ray or sim")
     if not count.isdigit() or int(count) < 1:
@@ -110,15 +111,3 @@ def _run(options: list[str], world: str, policy: AdmissionPolicy) -> VersionHash
     config, hashes = replace(parsed.value, policy=policy), VersionHashes()
     worlds.run(config, world, parsed.resolved_yaml, ["bidirl", "neutrality"], observer=hashes)
     return hashes
-
-
-def _taken(options: list[str], key: str, default: str) -> str:
-    """Remove ``key value`` from the options and return the value."""
-    if key not in options:
-        return default
-    at = options.index(key)
-    if at + 1 == len(options):
-        raise ConfigError(f"{key} needs a value")
-    value = options[at + 1]
-    del options[at : at + 2]
-    return value

@@ -46,9 +46,16 @@ def simulated_cluster(config: Config) -> Cluster:
 
 
 def run(
-    config: Config, world: str, resolved_yaml: str, arguments: list[str], observer: Recorder | None = None
+    config: Config,
+    world: str,
+    resolved_yaml: str,
+    arguments: list[str],
+    observer: Recorder | None = None,
+    resume_from: Path | None = None,
 ) -> Mapping[str, Any]:
-    """Run the job, with its outputs, and return its summary. ``observer`` is told everything besides.
+    """Run the job, with its outputs, and return its summary.
+
+    ``observer`` is told everything besides; ``resume_from`` is the checkpoint to go on from.
 
     Raises:
         ConfigError: before anything has started.
@@ -65,7 +72,13 @@ def run(
         switch_costs=config.switch_costs,
         max_response_tokens=limit,
     )
-    job = run_job(cluster, config.job(), config.policy, config.splitter, estimates, recorder)
+    checkpoints = None
+    if config.checkpoint_every or resume_from is not None:
+        from bidirl.runtime.outputs.checkpoints import DirectoryCheckpoints
+
+        directory = run_directory(config) / "checkpoints"
+        checkpoints = DirectoryCheckpoints(directory, config.checkpoint_every, resume_from)
+    job = run_job(cluster, config.job(), config.policy, config.splitter, estimates, recorder, checkpoints)
     return run_virtual(job) if world == "sim" else asyncio.run(_interruptible(job))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from bidirl.core.errors import InvariantError
 from bidirl.core.groups import Group
@@ -40,6 +41,28 @@ class RolloutBuffer:
     def unfinished_ids(self) -> tuple[int, ...]:
         """Issued groups that are not finished, in the order in which they were issued."""
         return tuple(self._unfinished)
+
+    @property
+    def finished(self) -> tuple[Group, ...]:
+        """Finished groups that wait to be consumed, in the order in which they finished."""
+        return tuple(self._finished.values())
+
+    @property
+    def dropped_ids(self) -> tuple[int, ...]:
+        """Dropped groups of pinned batches that were not taken yet."""
+        return tuple(sorted(self._dropped))
+
+    def restore(
+        self, unfinished: Sequence[Group], finished: Sequence[Group], dropped_ids: Sequence[int], num_batches: int
+    ) -> None:
+        """Go on from a checkpoint, after ``num_batches`` batches."""
+        for group in (*unfinished, *finished):
+            self.issue(group)
+        for group in finished:
+            self.finish(group)
+        self._dropped = set(dropped_ids)
+        if self._pinned:
+            self._next_in_order = num_batches * self._bound.groups_per_batch
 
     def issue(self, group: Group) -> None:
         """A group has been issued."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bidirl.core.chunks import Chunk, ChunkResult
 from bidirl.core.groups import Group, Prompt
@@ -153,6 +154,18 @@ class Cluster(ABC):
     @abstractmethod
     async def switch_out(self, worker: Worker) -> None:
         """Put an auxiliary to sleep and wake the primaries of its devices with the weights they had."""
+
+    @abstractmethod
+    async def save_learner(self, directory: Path) -> None:
+        """Write the trainers' state (parameters, optimizer, version) and every exported version that is still kept."""
+
+    @abstractmethod
+    async def load_learner(self, directory: Path, version: int) -> None:
+        """Bring the trainers of a started cluster to what ``save_learner`` wrote at ``version``, and export it again.
+
+        Raises:
+            ConfigError: if the files do not fit this job.
+        """
 
     @abstractmethod
     async def restart(self, worker: Worker) -> None:

@@ -71,6 +71,18 @@ class Ledger:
         self.dropped[reason] += 1
         self._sink({"event": "dropped", "group_id": group.group_id, "reason": reason, "seconds": now_seconds})
 
+    def restore(self, num_issued: int, open_ids: set[int], num_consumed: int, dropped: Counter[str]) -> None:
+        """Go on from a checkpoint: of the first ``num_issued`` groups all but ``open_ids`` are closed.
+
+        Raises:
+            InvariantError: if the counts do not add up (1).
+        """
+        if num_issued - len(open_ids) != num_consumed + dropped.total():
+            raise InvariantError(1, f"checkpoint: {num_issued} issued, {len(open_ids)} open, {num_consumed} consumed")
+        self._open = set(open_ids)
+        self._closed = set(range(num_issued)) - open_ids
+        self.num_issued, self.num_consumed, self.dropped = num_issued, num_consumed, dropped
+
     def _close(self, group_id: int, how: str) -> None:
         if group_id not in self._open:
             state = "already closed" if group_id in self._closed else "never issued"

@@ -21,7 +21,14 @@ T = TypeVar("T")
 class TrainLoop:
     """The primary trainers' life. ``waiting``: they have no batch. ``queue``: the batch being consumed."""
 
-    def __init__(self, state: RunState, splitter: Splitter, feeder: Feeder, log: StepLog) -> None:
+    def __init__(
+        self,
+        state: RunState,
+        splitter: Splitter,
+        feeder: Feeder,
+        log: StepLog,
+        checkpoint: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.state = state
         self.splitter = splitter
         self.feeder = feeder
@@ -29,6 +36,7 @@ class TrainLoop:
         self.waiting = False
         self.queue: ChunkQueue | None = None
         self.last_chunks: tuple[Chunk, ...] = ()
+        self.checkpoint = checkpoint
         self.reclaim: Callable[[], Awaitable[None]] | None = None
         self.primary = Side(state, splitter, state.cluster.topology.primary_trainers, None)
         self.sides: dict[int, Side] = {}
@@ -106,6 +114,8 @@ class TrainLoop:
             state.exported = state.version
         times = {"wait": wait_seconds, "consume": consumed - began, "publish": state.now_seconds() - consumed}
         self.log.step(batch, version, times, {**info.metrics, **metrics}, results)
+        if self.checkpoint is not None:
+            await self._busy("checkpoint", self.checkpoint())
         state.notify("weights_exported")
         return True
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from bidirl.core.chunks import Chunk, ChunkResult, SubStage
@@ -272,6 +273,14 @@ class RayCluster(Cluster):
         await self._fleet[worker].call("sleep")
         for primary in self._primaries_under(worker):
             await self._wake_primary(primary)
+
+    async def save_learner(self, directory: Path) -> None:
+        """Not there yet."""
+        raise ConfigError("checkpoint_every: the real runtime does not write checkpoints yet; set it to 0")
+
+    async def load_learner(self, directory: Path, version: int) -> None:
+        """Not there yet."""
+        raise ConfigError("--resume: the real runtime does not read checkpoints yet")
 
     async def restart(self, worker: Worker) -> None:
         """A new actor in place of the lost one; primaries of its devices that were lost as well are restarted too."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from bidirl.core.chunks import Chunk, ChunkResult
 from bidirl.core.cluster import BatchInfo, ChunkReport, Cluster, RolloutReport
-from bidirl.core.errors import GradientsLost, InvariantError, WorkerError
+from bidirl.core.errors import ConfigError, GradientsLost, InvariantError, WorkerError
 from bidirl.core.groups import Group, Prompt
 from bidirl.core.topology import Direction, Role, Topology, Worker
 from bidirl.models.sim_timings import SimTimings
@@ -280,6 +282,18 @@ class SimCluster(Cluster):
             await self._spend("switch_out", worker, cost.out_seconds, self.timings.switch_noise)
         finally:
             self.roles.end_switch_out(worker)
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    async def save_learner(self, directory: Path) -> None:
+        """Takes no virtual time."""
+        (directory / "learner.json").write_text(json.dumps(self.learner.state()), encoding="utf-8")
+
+    async def load_learner(self, directory: Path, version: int) -> None:
+        """Takes no virtual time."""
+        self.learner.load_state(json.loads((directory / "learner.json").read_text(encoding="utf-8")))
+        if self.learner.version != version:
+            raise ConfigError(f"{directory}: the learner is at version {self.learner.version}, not at {version}")
 
     # -- losses ------------------------------------------------------------------------------------------------------
 

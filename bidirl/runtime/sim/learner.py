@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from bidirl.core.chunks import Chunk, ChunkResult, SubStage
 from bidirl.core.cluster import BatchInfo
@@ -32,6 +33,15 @@ class SimLearner:
         self._batch: Sequence[Group] | None = None
         self._trained: set[tuple[int, int]] = set()
         self._unmerged: dict[Worker, list[tuple[int, int]]] = {}
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, between two batches."""
+        return {"version": self.version, "oldest_kept": self.oldest_kept, "digest": self.digest}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state`` returned; its version is exported."""
+        self.version = self.exported = int(state["version"])
+        self.oldest_kept, self.digest = int(state["oldest_kept"]), str(state["digest"])
 
     def begin_batch(self, version: int, groups: Sequence[Group]) -> BatchInfo:
         """Take a batch for the step from ``version``."""

@@ -17,13 +17,13 @@ from bidirl.runtime.sim.faults import VERBS, ScriptedFaults, SeededFaults
 from bidirl.runtime.sim.soak import FATAL, SURVIVED, make_schedule, run_schedule
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_schedule_ends_well_or_with_the_fault_that_ended_it(seed: int) -> None:
     run_schedule(make_schedule(seed))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), faults=st.integers(0, 2**32))
 def test_every_fault_outside_the_primary_trainers_is_survived(seed: int, faults: int) -> None:
     schedule = make_schedule(seed, fatal=False)
