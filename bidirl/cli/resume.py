@@ -61,7 +61,7 @@ def taken(options: list[str], key: str, default: str) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"--resume: {path} cannot be read: {type(error).__name__}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"--resume: {path} is no config of a run")
