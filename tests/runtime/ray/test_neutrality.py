@@ -1,4 +1,4 @@
-"""Ten real optimizer steps at s = 1: borrowing, revocations and a killed engine leave every bit of training as it was."""
+"""Ten real steps at s = 1: borrowing, revocations and a killed engine leave every bit of training as it was."""
 
 from __future__ import annotations
 
