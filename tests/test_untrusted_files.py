@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 from bidirl.cli.config import Config
 from bidirl.cli.parsing import parse_config
 from bidirl.cli.resume import find_resume
+from bidirl.core.cluster import Cluster
 from bidirl.core.errors import ConfigError
+from bidirl.core.groups import Prompt
 from bidirl.models.sim_calibration import load_timings
 from bidirl.runtime.outputs import comparison_table, read_summary
-from bidirl.runtime.outputs.checkpoints import find_fault
+from bidirl.runtime.outputs.checkpoints import find_fault, read_snapshot
 from bidirl.runtime.outputs.jsonl import read_rows
 from bidirl.runtime.sim.replay import read_lengths
 from bidirl.runtime.tasks import JsonlTask
@@ -131,6 +134,41 @@ def test_timings(tmp_path: Path, content: bytes) -> None:
 def test_manifests(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "manifest.json").write_bytes(content)
     assert find_fault(tmp_path) is not None
+
+
+class Prompts:
+    """All that reading a checkpoint needs of a cluster."""
+
+    def prompt(self, group_id: int) -> Prompt:
+        return Prompt(int(group_id), 4)
+
+
+STATE = {
+    "version": 2,
+    "next_group_id": 9,
+    "num_consumed": 8,
+    "resolved_versions": [0, 1, 2],
+    "dropped_ids": [],
+    "dropped": {},
+    "estimates": {},
+    "unfinished": [
+        {
+            "group_id": 8,
+            "started_version": 1,
+            "num_interruptions": 0,
+            "samples": [{"spans": [{"version": 1, "num_tokens": 3}], "finish_reason": None, "reward": None}],
+        }
+    ],
+    "finished": [],
+}
+
+
+@fuzz
+@given(raw | keyed(STATE).map(lambda state: json.dumps(state).encode()), st.booleans(), raw)
+def test_checkpoint_states(tmp_path: Path, state: bytes, whole: bool, arrays: bytes) -> None:
+    (tmp_path / "state.json").write_bytes(state)
+    (tmp_path / "groups.safetensors").write_bytes(save({}) if whole else arrays)
+    answers(lambda: read_snapshot(tmp_path, cast(Cluster, Prompts())))
 
 
 def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:

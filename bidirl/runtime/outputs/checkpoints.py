@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bidirl.core.cluster import Cluster
@@ -126,7 +127,18 @@ def write_snapshot(snapshot: RunSnapshot, directory: Path) -> None:
 
 
 def read_snapshot(directory: Path, cluster: Cluster) -> RunSnapshot:
-    """What :func:`write_snapshot` wrote; the prompts are the cluster's."""
+    """What :func:`write_snapshot` wrote; the prompts are the cluster's.
+
+    Raises:
+        ConfigError: if the files do not have that form.
+    """
+    try:
+        return _read_snapshot(directory, cluster)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError) as error:
+        raise ConfigError(f"{directory} is no checkpoint of a run ({type(error).__name__})") from None
+
+
+def _read_snapshot(directory: Path, cluster: Cluster) -> RunSnapshot:
     state = json.loads((directory / "state.json").read_text(encoding="utf-8"))
     arrays = load_file(directory / "groups.safetensors")
     return RunSnapshot(
