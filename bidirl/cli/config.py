@@ -15,7 +15,16 @@ from bidirl.models.switch_cost import SwitchCostModel
 from bidirl.models.trainer_base import TrainerModel
 
 # Importing these makes their classes known by their short names.
-from bidirl.policies import baselines, envelopes, model_guided, planned_envelope, priced, published_gates, splitters
+from bidirl.policies import (
+    baselines,
+    envelopes,
+    model_guided,
+    planned_envelope,
+    priced,
+    published_gates,
+    random_leases,
+    splitters,
+)
 from bidirl.runtime.learning import GrpoConfig, sub_stages
 from bidirl.runtime.ray.config import RayConfig
 from bidirl.runtime.sim import replay, workload
@@ -29,6 +38,7 @@ SHIPPED = (
     planned_envelope,
     priced,
     published_gates,
+    random_leases,
     splitters,
     oracle,
     rollout,
@@ -69,6 +79,9 @@ class Config:
             costs are unknown until the first lease.
         watchdog_seconds: end the run when nothing has progressed for this long.
         max_degenerate_batches: end the run after this many batches in a row without a trainable token.
+        max_worker_restarts: losses of one worker that are survived; 0 ends the run at the first.
+        checkpoint_every: leave a checkpoint in the run directory after every so many steps; 0 leaves none.
+        record_digests: hash the parameters after every step, and write the hash into the ledger.
         seed: base of every random stream.
         learning: GRPO.
         task: prompts and rewards (Task); needed by "bidirl train" only.
@@ -108,6 +121,9 @@ class Config:
     probe_switches: int = 1
     watchdog_seconds: float = 600.0
     max_degenerate_batches: int = 8
+    max_worker_restarts: int = 3
+    checkpoint_every: int = 0
+    record_digests: bool = False
     seed: int = 0
     learning: GrpoConfig
     task: Task
@@ -121,6 +137,10 @@ class Config:
         if not self.name or "/" in self.name:
             raise ConfigError(f"name is {self.name!r}: it names a directory, use letters, digits and dashes")
         self.job()
+        if self.checkpoint_every < 0:
+            raise ConfigError(f"checkpoint_every is {self.checkpoint_every}: it cannot be negative")
+        if self.checkpoint_every and self.tracking == "none":
+            raise ConfigError("checkpoint_every needs a run directory: set tracking to files or wandb, or it to 0")
         self.envelope.topology()
         if self.simulation is not None:
             self.simulation.check(self.group_size)

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from bidirl.cli.config import Config
 from bidirl.cli.parsing import Parsed, describe, parse_config
+from bidirl.cli.resume import find_resume, taken
 from bidirl.core.errors import BidirlError, ConfigError, WorkerError
 
 USAGE = """\
@@ -22,6 +23,8 @@ bidirl: which stage should each device of a fixed budget run right now?
 
   bidirl train CONFIG [--key value …]      run a job on Ray, vLLM and DeepSpeed
   bidirl simulate CONFIG [--key value …]   run the same job on a simulated cluster
+  bidirl neutrality CONFIG [--key value …]  is learning the same bit for bit with and without borrowing?
+  bidirl soak [--schedules N] [--seed S]   run the coordinator under simulated faults, one schedule per seed
   bidirl model tiny|grow|import …          make a small model, enlarge it, or import one
   bidirl compare RUN…                      one table over run directories
   bidirl timeline RUN [TARGET.png]         draw what every device did
@@ -29,6 +32,8 @@ bidirl: which stage should each device of a fixed budget run right now?
 Any key of the config can be set on the command line:
   bidirl train job.yaml --policy my_package.MyPolicy --policy.margin_seconds 2 --staleness 0
   --dry-run                       print the resolved config and the planned layout, start nothing
+  --resume RUN                    go on from the latest whole checkpoint of that run, in a new run directory;
+                                  --resume_allow KEY,… lets these keys differ from its config
   --tracking none|files|wandb     where results go
   bidirl train --help             all keys with types, defaults and meanings
 """
@@ -63,6 +68,8 @@ def _dispatch(given: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": lambda options: _job("ray", options, given),
         "simulate": lambda options: _job("sim", options, given),
+        "neutrality": _neutrality,
+        "soak": _soak,
         "model": _model,
         "compare": _compare,
         "timeline": _timeline,
@@ -83,6 +90,7 @@ def _job(world: str, options: list[str], given: list[str]) -> int:
         return 0
     dry_run = "--dry-run" in options
     options = [option for option in options if option != "--dry-run"]
+    resumed, allowed = taken(options, "--resume", ""), taken(options, "--resume_allow", "")
     if not options or options[0].startswith("--"):
         raise ConfigError(f"bidirl {given[0]} needs a config file: bidirl {given[0]} CONFIG [--key value …]")
     parsed = parse_config(Config, Path(options[0]), options[1:], unbuilt=Config.UNBUILT[world])
@@ -91,7 +99,8 @@ def _job(world: str, options: list[str], given: list[str]) -> int:
         return 0
     from bidirl.cli import worlds
 
-    summary = worlds.run(parsed.value, world, parsed.resolved_yaml, ["bidirl", *given])
+    found = find_resume(Path(resumed), parsed.resolved_yaml, allowed.split(",")) if resumed else None
+    summary = worlds.run(parsed.value, world, parsed.resolved_yaml, ["bidirl", *given], resume_from=found)
     _print_result(parsed.value, summary)
     return 0
 
@@ -140,6 +149,18 @@ def _timeline(options: list[str]) -> int:
     run = Path(options[0])
     print(plot_timeline(run, Path(options[1]) if len(options) == 2 else run / "timeline.png"))
     return 0
+
+
+def _soak(options: list[str]) -> int:
+    from bidirl.cli import soak
+
+    return soak.main(options)
+
+
+def _neutrality(options: list[str]) -> int:
+    from bidirl.cli import neutrality
+
+    return neutrality.main(options)
 
 
 def _model(options: list[str]) -> int:

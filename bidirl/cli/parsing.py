@@ -119,8 +119,8 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         near = _hint(file.name, [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else [])
         raise ConfigError(f"config file {file} does not exist{near}")
     try:
-        content = yaml.load(file.read_text(), Loader=_UniqueKeyLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"config file {file} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"config file {file} holds {type(content).__name__}, not keys and values")

@@ -45,8 +45,17 @@ def simulated_cluster(config: Config) -> Cluster:
     )
 
 
-def run(config: Config, world: str, resolved_yaml: str, arguments: list[str]) -> Mapping[str, Any]:
+def run(
+    config: Config,
+    world: str,
+    resolved_yaml: str,
+    arguments: list[str],
+    observer: Recorder | None = None,
+    resume_from: Path | None = None,
+) -> Mapping[str, Any]:
     """Run the job, with its outputs, and return its summary.
+
+    ``observer`` is told everything besides; ``resume_from`` is the checkpoint to go on from.
 
     Raises:
         ConfigError: before anything has started.
@@ -55,13 +64,21 @@ def run(config: Config, world: str, resolved_yaml: str, arguments: list[str]) ->
     cluster = real_cluster(config) if world == "ray" else simulated_cluster(config)
     limit = config.ray.max_response_tokens if world == "ray" else config.simulation.workload.max_response_tokens
     recorder = make_recorder(config, world, cluster.topology, resolved_yaml, arguments)
+    if observer is not None:
+        recorder = TeeRecorder((*recorder.recorders, observer))
     estimates = Estimator(
         rollout_model=config.rollout_model,
         trainer_model=config.trainer_model,
         switch_costs=config.switch_costs,
         max_response_tokens=limit,
     )
-    job = run_job(cluster, config.job(), config.policy, config.splitter, estimates, recorder)
+    checkpoints = None
+    if config.checkpoint_every or resume_from is not None:
+        from bidirl.runtime.outputs.checkpoints import DirectoryCheckpoints
+
+        directory = run_directory(config) / "checkpoints"
+        checkpoints = DirectoryCheckpoints(directory, config.checkpoint_every, resume_from)
+    job = run_job(cluster, config.job(), config.policy, config.splitter, estimates, recorder, checkpoints)
     return run_virtual(job) if world == "sim" else asyncio.run(_interruptible(job))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from bidirl.core.errors import InvariantError
 from bidirl.core.groups import Group
@@ -24,6 +25,7 @@ class RolloutBuffer:
         self._finished: dict[int, Group] = {}
         self._finished_by_version: Counter[int] = Counter()
         self._next_in_order = 0
+        self._dropped: set[int] = set()
 
     @property
     def num_finished(self) -> int:
@@ -40,6 +42,28 @@ class RolloutBuffer:
         """Issued groups that are not finished, in the order in which they were issued."""
         return tuple(self._unfinished)
 
+    @property
+    def finished(self) -> tuple[Group, ...]:
+        """Finished groups that wait to be consumed, in the order in which they finished."""
+        return tuple(self._finished.values())
+
+    @property
+    def dropped_ids(self) -> tuple[int, ...]:
+        """Dropped groups of pinned batches that were not taken yet."""
+        return tuple(sorted(self._dropped))
+
+    def restore(
+        self, unfinished: Sequence[Group], finished: Sequence[Group], dropped_ids: Sequence[int], num_batches: int
+    ) -> None:
+        """Go on from a checkpoint, after ``num_batches`` batches."""
+        for group in (*unfinished, *finished):
+            self.issue(group)
+        for group in finished:
+            self.finish(group)
+        self._dropped = set(dropped_ids)
+        if self._pinned:
+            self._next_in_order = num_batches * self._bound.groups_per_batch
+
     def issue(self, group: Group) -> None:
         """A group has been issued."""
         self._unfinished[group.group_id] = group.started_version
@@ -52,8 +76,10 @@ class RolloutBuffer:
         self._finished_by_version[group.oldest_version] += 1
 
     def drop(self, group_id: int) -> None:
-        """An unfinished group leaves."""
+        """An unfinished group leaves. In pinned consumption its batch becomes smaller by it."""
         self._forget_unfinished(group_id)
+        if self._pinned:
+            self._dropped.add(group_id)
 
     def _forget_unfinished(self, group_id: int) -> None:
         version = self._unfinished.pop(group_id, None)
@@ -68,7 +94,7 @@ class RolloutBuffer:
         size = self._bound.groups_per_batch
         if self._pinned:
             wanted = range(self._next_in_order, self._next_in_order + size)
-            return sum(group_id not in self._finished for group_id in wanted)
+            return sum(i not in self._finished and i not in self._dropped for i in wanted)
         return max(size - len(self._finished), self._must_wait_for(version))
 
     def missing_ids(self, version: int) -> tuple[int, ...]:
@@ -89,7 +115,9 @@ class RolloutBuffer:
             return None
         size = self._bound.groups_per_batch
         if self._pinned:
-            ids = list(range(self._next_in_order, self._next_in_order + size))
+            wanted = range(self._next_in_order, self._next_in_order + size)
+            ids = [group_id for group_id in wanted if group_id not in self._dropped]
+            self._dropped.difference_update(wanted)
             self._next_in_order += size
         else:
             order = enumerate(self._finished.values())

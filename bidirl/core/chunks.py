@@ -161,6 +161,12 @@ class ChunkQueue:
         self._move(chunk_id, ChunkState.RUNNING, ChunkState.QUEUED)
         self._head = min(self._head, chunk_id)
 
+    def lose(self, chunk_id: int) -> None:
+        """A finished chunk must run again: its gradients were lost with the worker that held them."""
+        self._move(chunk_id, ChunkState.FINISHED, ChunkState.QUEUED)
+        self._results[chunk_id] = None
+        self._head = min(self._head, chunk_id)
+
     def cancel_queued(self) -> tuple[Chunk, ...]:
         """Cancel every chunk that nobody has started."""
         cancelled = self.queued

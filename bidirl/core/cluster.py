@@ -1,7 +1,9 @@
 """The one seam under the coordinator. Two implementations: SimCluster (virtual time) and RayCluster (real engines).
 
 The coordinator owns all state of the run; a cluster only carries out verbs. Every verb is awaitable, is cancelled by
-cancelling its task, and raises :class:`~bidirl.core.errors.WorkerError` when the worker behind it is lost.
+cancelling its task, and raises :class:`~bidirl.core.errors.WorkerError` when the worker behind it is lost. A lost
+rollouter or auxiliary is replaced by ``restart``; until then every verb on it raises. A lost primary trainer ends the
+run.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bidirl.core.chunks import Chunk, ChunkResult
 from bidirl.core.groups import Group, Prompt
@@ -114,11 +117,19 @@ class Cluster(ABC):
 
     @abstractmethod
     async def merge_gradients(self, workers: Sequence[Worker]) -> None:
-        """Move what auxiliaries accumulated into the primary trainers (C_grad)."""
+        """Move what auxiliaries accumulated into the primary trainers (C_grad).
+
+        Raises:
+            GradientsLost: if an auxiliary was lost before that: then none of them is merged, and none holds any.
+        """
 
     @abstractmethod
     async def optimizer_step(self, version: int) -> Mapping[str, float]:
         """Apply the one optimizer step that takes ``version`` to ``version + 1``; returns learner metrics."""
+
+    @abstractmethod
+    async def parameter_digest(self) -> str:
+        """Hash of the trainers' parameters, bit for bit: equal exactly where all parameters are (invariant 11)."""
 
     @abstractmethod
     async def export_weights(self, version: int, oldest_needed: int | None = None) -> None:
@@ -143,3 +154,24 @@ class Cluster(ABC):
     @abstractmethod
     async def switch_out(self, worker: Worker) -> None:
         """Put an auxiliary to sleep and wake the primaries of its devices with the weights they had."""
+
+    @abstractmethod
+    async def save_learner(self, directory: Path) -> None:
+        """Write the trainers' state (parameters, optimizer, version) and every exported version that is still kept."""
+
+    @abstractmethod
+    async def load_learner(self, directory: Path, version: int) -> None:
+        """Bring the trainers of a started cluster to what ``save_learner`` wrote at ``version``, and export it again.
+
+        Raises:
+            ConfigError: if the files do not fit this job.
+        """
+
+    @abstractmethod
+    async def restart(self, worker: Worker) -> None:
+        """Replace a lost worker, on which no call is open: end what is left of it and start it anew.
+
+        A primary rollouter comes back active; ``load_weights`` must follow. An auxiliary comes back passive, without
+        gradients, and the primaries of its devices are active. Primary trainers hold the state of the run and are not
+        restarted.
+        """

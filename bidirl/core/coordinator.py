@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from bidirl.core.cluster import Cluster
@@ -14,6 +15,7 @@ from bidirl.core.job import JobSettings
 from bidirl.core.lending import Lender
 from bidirl.core.records import Recorder
 from bidirl.core.scheduler import Scheduler
+from bidirl.core.snapshot import CheckpointStore, restore_snapshot, take_snapshot
 from bidirl.core.state import RunState
 from bidirl.core.steps import StepLog
 from bidirl.core.summary import summarise
@@ -28,8 +30,11 @@ async def run_job(
     splitter: Splitter,
     estimates: Estimates,
     recorder: Recorder,
+    checkpoints: CheckpointStore | None = None,
 ) -> dict[str, Any]:
     """Run the whole job and return its summary. The cluster is started and closed here.
+
+    With ``checkpoints`` the run begins where they say, and leaves new ones.
 
     The recorder is closed with the summary in every case; after a failure the summary has ``error``, and the error is
     raised again.
@@ -42,9 +47,13 @@ async def run_job(
         state = RunState(cluster, settings, estimates, recorder)
         log = StepLog(state)
         feeder = Feeder(state)
-        trainer = TrainLoop(state, splitter, feeder, log)
+        save = None if checkpoints is None else partial(_save, checkpoints, state, feeder)
+        trainer = TrainLoop(state, splitter, feeder, log, save)
         lender = Lender(state, splitter, feeder, trainer)
         scheduler = Scheduler(state, policy, feeder, trainer, lender)
+        snapshot = None if checkpoints is None else await checkpoints.restore(cluster)
+        if snapshot is not None:
+            restore_snapshot(snapshot, state, feeder)
         state.listen(scheduler.before_feeding)
         state.listen(feeder.on_event)
         state.listen(scheduler.after_feeding)
@@ -60,6 +69,12 @@ async def run_job(
         recorder.close(summary)
         await cluster.close()
     return summary
+
+
+async def _save(checkpoints: CheckpointStore, state: RunState, feeder: Feeder) -> None:
+    """Leave a checkpoint if one is due."""
+    if checkpoints.due(state.version):
+        await checkpoints.save(take_snapshot(state, feeder), state.cluster)
 
 
 async def _supervise(state: RunState, trainer: TrainLoop) -> None:

@@ -5,6 +5,7 @@ BidirlError
 ├── InvariantError     a numbered invariant of docs/invariants.md was about to be broken
 ├── PolicyError        a user's policy, splitter or model raised, or returned something unusable
 ├── WorkerError        a worker died, failed to start, or answered with an error
+│   ├── GradientsLost  auxiliary trainers died before their gradients were merged: the chunks are computed again
 │   └── SwitchError    a hot switch failed and was rolled back: the run goes on without the lease
 └── StallError         nothing made progress for too long; names who waits for what
 """
@@ -34,6 +35,14 @@ class PolicyError(BidirlError):
 
 class WorkerError(BidirlError):
     """A worker died, failed to start, or reported an error that it cannot recover from."""
+
+
+class GradientsLost(WorkerError):
+    """Nothing was merged and no auxiliary holds gradients any more; ``workers`` names those that are lost."""
+
+    def __init__(self, workers: tuple[str, ...], message: str) -> None:
+        super().__init__(message)
+        self.workers = workers
 
 
 class SwitchError(WorkerError):

@@ -56,3 +56,6 @@ class Estimates(Protocol):
 
     def parameters(self) -> Mapping[str, Any]:
         """JSON-serialisable state of everything above."""
+
+    def load_parameters(self, parameters: Mapping[str, Any]) -> None:
+        """Restore what ``parameters`` returned."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bidirl.core.devices import Activity
+from bidirl.core.errors import WorkerError
 from bidirl.core.groups import Group, new_group
 from bidirl.core.opportunity import MissingGroup
 from bidirl.core.rollouter import Rollouter
@@ -25,9 +26,9 @@ class Feeder:
         self.auxiliaries: dict[Worker, Rollouter] = {}
         self._waiting: dict[int, Group] = {}
         self._reserved: dict[int, None] = {}
-        self._next_group_id = 0
+        self.next_group_id = 0
         self.num_finished = 0
-        self._resolved_versions: list[int] = [0]
+        self.resolved_versions: list[int] = [0]
         limit = state.cluster.max_num_seqs // state.settings.group_size
         self.max_groups = state.settings.max_groups_per_rollouter or max(1, limit)
 
@@ -35,29 +36,56 @@ class Feeder:
 
     def batch_resolved(self) -> None:
         """A batch was consumed or dropped (pinned consumption counts both)."""
-        self._resolved_versions.append(self.state.version)
+        self.resolved_versions.append(self.state.version)
 
     def _may_start_fresh(self, served: int) -> bool:
-        settings, ledger = self.state.settings, self.state.ledger
-        started = ledger.num_issued - ledger.num_dropped
-        if started >= settings.num_steps * settings.groups_per_batch:
+        if self._num_left() <= 0:
             return False
-        if settings.consumption == "pinned":
-            return self._pinned_version(self._next_group_id) == served
-        return started < self.state.bound.capacity(served)
+        if self.state.settings.consumption == "pinned":
+            return self._pinned_version(self.next_group_id) == served
+        return self._num_started() < self.state.bound.capacity(served)
+
+    def _num_started(self) -> int:
+        return self.state.ledger.num_issued - self.state.ledger.num_dropped
+
+    def _num_left(self) -> int:
+        """Groups that the rest of the job still has to issue.
+
+        A dropped group is made up for by another one; in pinned consumption only a batch that led to no step is.
+        """
+        settings = self.state.settings
+        if settings.consumption != "pinned":
+            return settings.num_steps * settings.groups_per_batch - self._num_started()
+        without_step = len(self.resolved_versions) - 1 - self.state.version
+        return (settings.num_steps + without_step) * settings.groups_per_batch - self.next_group_id
 
     def _pinned_version(self, group_id: int) -> int | None:
         """The version that must generate a group, or ``None`` while it is not yet decided."""
         resolved = max(0, group_id // self.state.settings.groups_per_batch - self.state.bound.whole)
-        return self._resolved_versions[resolved] if resolved < len(self._resolved_versions) else None
+        return self.resolved_versions[resolved] if resolved < len(self.resolved_versions) else None
 
     def _issue(self, version: int) -> Group:
-        group = new_group(self.state.cluster.prompt(self._next_group_id), self.state.settings.group_size, version)
-        self._next_group_id += 1
+        group = new_group(self.state.cluster.prompt(self.next_group_id), self.state.settings.group_size, version)
+        self.next_group_id += 1
         self.state.ledger.issue(group.group_id, version, self.state.now_seconds())
         self.state.buffer.issue(group)
         self._waiting[group.group_id] = group
         return group
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def open_group(self, group_id: int) -> Group:
+        """An unfinished group, as far as it is known here."""
+        if group_id in self._waiting:
+            return self._waiting[group_id]
+        rollouters = (*self.primaries, *self.auxiliaries.values())
+        return next(r.running[group_id] for r in rollouters if group_id in r.running)
+
+    def restore(self, next_group_id: int, resolved_versions: Sequence[int], waiting: Sequence[Group]) -> None:
+        """Go on from a checkpoint: unfinished groups wait for a rollouter."""
+        self.next_group_id = next_group_id
+        self.resolved_versions = list(resolved_versions)
+        self._waiting = {group.group_id: group for group in waiting}
 
     # -- feeding -----------------------------------------------------------------------------------------------------
 
@@ -128,7 +156,7 @@ class Feeder:
 
     def _start_update(self, rollouter: Rollouter) -> None:
         lent = any(self.state.board.owner(device) is not None for device in rollouter.worker.devices)
-        if rollouter.updating or lent or rollouter.served == self.due_version(rollouter):
+        if rollouter.updating or lent or not (rollouter.lost or rollouter.served != self.due_version(rollouter)):
             return
         rollouter.updating = True
         self.state.spawn(self._update(rollouter), f"weight update of {rollouter.worker.name}")
@@ -142,21 +170,33 @@ class Feeder:
             return self.state.exported
         version = self.state.buffer.oldest_unfinished_version
         if version is None:
-            version = self._pinned_version(self._next_group_id)
+            version = self._pinned_version(self.next_group_id)
         return rollouter.served if version is None or version > self.state.exported else version
 
     async def _update(self, rollouter: Rollouter) -> None:
         await rollouter.drain(interrupt=self.state.settings.on_weight_update == "interrupt")
         rollouter.close_window()
-        version = self.due_version(rollouter)
-        self.state.board.set(rollouter.worker.devices, Activity.SWITCH, f"load v{version}")
-        began = self.state.now_seconds()
-        rollouter.served = await self.state.cluster.load_weights(rollouter.worker, version)
-        self.state.observe_verb("load_weights", self.state.now_seconds() - began)
+        if rollouter.lost is None:
+            await self._load(rollouter, self.due_version(rollouter))
+        while rollouter.lost is not None:
+            self.state.board.set(rollouter.worker.devices, Activity.SWITCH, "restart")
+            await self.state.restart(rollouter.worker, rollouter.lost)
+            rollouter.lost = None
+            await self._load(rollouter, min(self.lending_version(), self.state.exported))
         rollouter.updating = False
         rollouter.accepting = True
         rollouter.show()
         self.state.notify("weights_loaded")
+
+    async def _load(self, rollouter: Rollouter, version: int) -> None:
+        self.state.board.set(rollouter.worker.devices, Activity.SWITCH, f"load v{version}")
+        began = self.state.now_seconds()
+        try:
+            rollouter.served = await self.state.cluster.load_weights(rollouter.worker, version)
+        except WorkerError as error:
+            rollouter.lose(error)
+        else:
+            self.state.observe_verb("load_weights", self.state.now_seconds() - began)
 
     # -- leases ------------------------------------------------------------------------------------------------------
 
@@ -182,25 +222,23 @@ class Feeder:
             rows.append(MissingGroup(group_id, group_id in running, len(tokens), tokens))
         for i in range(min(wanted - len(ids), self._num_startable(self.lending_version()))):
             size = state.settings.group_size
-            rows.append(MissingGroup(self._next_group_id + i, False, size, (0,) * size))
+            rows.append(MissingGroup(self.next_group_id + i, False, size, (0,) * size))
         return tuple(rows)
 
     def _num_startable(self, version: int) -> int:
-        settings, ledger = self.state.settings, self.state.ledger
-        started = ledger.num_issued - ledger.num_dropped
-        left = settings.num_steps * settings.groups_per_batch - started
-        if settings.consumption == "pinned":
+        left = self._num_left()
+        if self.state.settings.consumption == "pinned":
             count = 0
-            while count < left and self._pinned_version(self._next_group_id + count) == version:
+            while count < left and self._pinned_version(self.next_group_id + count) == version:
                 count += 1
             return count
-        return max(0, min(left, self.state.bound.capacity(version) - started))
+        return max(0, min(left, self.state.bound.capacity(version) - self._num_started()))
 
     def oldest_needed(self) -> int:
         """The oldest version that a rollouter may still have to load, once the present one is exported."""
         if self.state.settings.consumption != "pinned":
             return self.state.version - 1
-        versions = (self.state.buffer.oldest_unfinished_version, self._pinned_version(self._next_group_id))
+        versions = (self.state.buffer.oldest_unfinished_version, self._pinned_version(self.next_group_id))
         return min(v for v in (*versions, self.state.version - 1) if v is not None)
 
     def lending_version(self) -> int:
@@ -209,7 +247,7 @@ class Feeder:
             return self.state.exported
         version = self.state.buffer.oldest_unfinished_version
         if version is None:
-            version = self._pinned_version(self._next_group_id)
+            version = self._pinned_version(self.next_group_id)
         return self.state.exported if version is None else version
 
     def reserve(self, group_ids: Sequence[int], version: int) -> tuple[Rollouter, ...]:
@@ -218,7 +256,7 @@ class Feeder:
         Fresh groups among them are issued under ``version``, which the auxiliaries will serve.
         """
         for group_id in group_ids:
-            while self._next_group_id <= group_id:
+            while self.next_group_id <= group_id:
                 self._issue(version)
             self._reserved[group_id] = None
         return tuple(r for r in self.primaries if any(i in r.running for i in group_ids))

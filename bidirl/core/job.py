@@ -30,6 +30,8 @@ class JobSettings:
             costs are unknown until the first lease.
         watchdog_seconds: end the run when nothing has progressed for this long.
         max_degenerate_batches: end the run after this many batches in a row without a trainable token.
+        max_worker_restarts: losses of one worker that are survived; 0 ends the run at the first.
+        record_digests: hash the parameters after every step, and write the hash into the ledger.
         seed: base of every random stream.
     """
 
@@ -46,6 +48,8 @@ class JobSettings:
     probe_switches: int = 1
     watchdog_seconds: float = 600.0
     max_degenerate_batches: int = 8
+    max_worker_restarts: int = 3
+    record_digests: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -57,7 +61,7 @@ class JobSettings:
         for key in ("num_steps", "groups_per_batch", "group_size", "max_tokens_per_chunk", "max_degenerate_batches"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}: it must be at least 1")
-        for key in ("calibration_steps", "probe_switches", "max_groups_per_rollouter"):
+        for key in ("calibration_steps", "probe_switches", "max_groups_per_rollouter", "max_worker_restarts"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key} is {getattr(self, key)}: it cannot be negative")
         if not 0 <= self.staleness < 1000:

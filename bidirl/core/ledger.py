@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bidirl.core.digests import group_digest
 from bidirl.core.errors import InvariantError
 from bidirl.core.groups import Group
 
@@ -56,14 +57,31 @@ class Ledger:
                 "rewards": [sample.reward for sample in group.samples],
                 "interruptions": group.num_interruptions,
                 "versions": [[[s.version, s.num_tokens] for s in sample.spans] for sample in group.samples],
+                "digest": group_digest(group),
             }
         )
+
+    def stepped(self, version: int, parameters: str, now_seconds: float) -> None:
+        """An optimizer step led to ``version``, whose parameters have this hash."""
+        self._sink({"event": "stepped", "version": version, "parameters": parameters, "seconds": now_seconds})
 
     def drop(self, group: Group, reason: str, now_seconds: float) -> None:
         """A group leaves without being trained on."""
         self._close(group.group_id, f"dropped ({reason})")
         self.dropped[reason] += 1
         self._sink({"event": "dropped", "group_id": group.group_id, "reason": reason, "seconds": now_seconds})
+
+    def restore(self, num_issued: int, open_ids: set[int], num_consumed: int, dropped: Counter[str]) -> None:
+        """Go on from a checkpoint: of the first ``num_issued`` groups all but ``open_ids`` are closed.
+
+        Raises:
+            InvariantError: if the counts do not add up (1).
+        """
+        if num_issued - len(open_ids) != num_consumed + dropped.total():
+            raise InvariantError(1, f"checkpoint: {num_issued} issued, {len(open_ids)} open, {num_consumed} consumed")
+        self._open = set(open_ids)
+        self._closed = set(range(num_issued)) - open_ids
+        self.num_issued, self.num_consumed, self.dropped = num_issued, num_consumed, dropped
 
     def _close(self, group_id: int, how: str) -> None:
         if group_id not in self._open:

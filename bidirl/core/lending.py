@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from bidirl.core.devices import Activity
-from bidirl.core.errors import InvariantError, PolicyError, SwitchError
+from bidirl.core.errors import InvariantError, PolicyError, SwitchError, WorkerError
 from bidirl.core.feeding import Feeder
 from bidirl.core.interfaces import Splitter
 from bidirl.core.leases import Lease, LeaseState
@@ -13,7 +14,7 @@ from bidirl.core.opportunity import GroupSplitView, MissingGroup
 from bidirl.core.rollouter import Rollouter
 from bidirl.core.sides import Side
 from bidirl.core.state import RunState
-from bidirl.core.topology import Direction
+from bidirl.core.topology import Direction, Worker
 from bidirl.core.training import TrainLoop
 
 
@@ -63,13 +64,15 @@ class Lender:
         calls = [state.cluster.switch_in(worker, lease.version) for worker in lease.workers]
         results = await asyncio.gather(*calls, return_exceptions=True)
         for worker, result in zip(lease.workers, results, strict=True):
-            if isinstance(result, BaseException) and not isinstance(result, SwitchError):
+            if isinstance(result, BaseException) and not isinstance(result, WorkerError):
                 raise result
             if not isinstance(result, BaseException) and result != lease.version:
                 raise InvariantError(8, f"{worker.name} confirmed version {result}, not {lease.version}")
-        if any(isinstance(result, SwitchError) for result in results):
-            awake = [w for w, r in zip(lease.workers, results, strict=True) if not isinstance(r, BaseException)]
-            await asyncio.gather(*(state.cluster.switch_out(worker) for worker in awake))
+        failed = {w: r for w, r in zip(lease.workers, results, strict=True) if isinstance(r, WorkerError)}
+        if failed:
+            rolled_back = [worker for worker, error in failed.items() if isinstance(error, SwitchError)]
+            rest = [worker for worker in lease.workers if worker not in rolled_back]
+            await asyncio.gather(*(self._send_home(worker, failed.get(worker)) for worker in rest))
             self._finish(lease, LeaseState.ROLLED_BACK)
             return False
         lease.in_seconds = state.now_seconds() - began
@@ -78,11 +81,21 @@ class Lender:
         lease.move(LeaseState.ACTIVE)
         return True
 
-    async def _switch_out(self, lease: Lease) -> None:
+    async def _send_home(self, worker: Worker, lost: WorkerError | None) -> None:
+        """Switch an auxiliary out; if it is lost, or that fails, replace it."""
+        if lost is None:
+            try:
+                await self.state.cluster.switch_out(worker)
+            except WorkerError as error:
+                lost = error
+        if lost is not None:
+            await self.state.restart(worker, lost)
+
+    async def _switch_out(self, lease: Lease, lost: Mapping[Worker, WorkerError]) -> None:
         state, began = self.state, self.state.now_seconds()
         lease.move(LeaseState.SWITCHING_OUT)
         state.board.set(lease.devices, Activity.SWITCH, f"out {lease.direction}", lease.lease_id)
-        await asyncio.gather(*(state.cluster.switch_out(worker) for worker in lease.workers))
+        await asyncio.gather(*(self._send_home(worker, lost.get(worker)) for worker in lease.workers))
         lease.out_seconds = state.now_seconds() - began
         state.estimates.observe_switch(lease.direction, out_seconds=lease.out_seconds)
         self._finish(lease, LeaseState.CLOSED)
@@ -109,7 +122,7 @@ class Lender:
         self.feeder.auxiliaries = {r.worker: r for r in rollouters}
         await self._pull_over(interrupted)
         self.state.notify("lease_active")
-        while lease.lease_id not in self._ending:
+        while lease.lease_id not in self._ending and not any(r.lost for r in rollouters):
             await self._rebalance(rollouters)
             await self.state.wait_change()
         lease.move(LeaseState.DRAINING)
@@ -122,7 +135,7 @@ class Lender:
             lease.num_units += rollouter.num_finished
             rollouter.close_window()
         lease.saved_seconds = lease.work_seconds / max(1, len(self.feeder.primaries))
-        await self._switch_out(lease)
+        await self._switch_out(lease, {r.worker: r.lost for r in rollouters if r.lost is not None})
 
     def _split(self, auxiliary_replicas: int, first: bool) -> tuple[Rollouter, ...]:
         """Reserve groups for the auxiliaries; returns the primaries that run some of them."""
@@ -153,7 +166,7 @@ class Lender:
         for rollouter in primaries:
             moving = self.feeder.reserved_on(rollouter)
             if moving:
-                await self.state.cluster.interrupt(rollouter.worker, moving)
+                await rollouter.interrupt(moving)
 
     async def _rebalance(self, rollouters: list[Rollouter]) -> None:
         """Ask the splitter again when an auxiliary has run dry."""
@@ -178,6 +191,8 @@ class Lender:
             while side.contributed and not side.merged:
                 await self.state.wait_change()
             del self.trainer.sides[lease.lease_id]
+            if side.lost is not None:
+                self.state.notify("worker_lost")
             if side.contributed:
                 lease.grad_seconds = self.trainer.log.merge_seconds
                 self.state.estimates.observe_switch(lease.direction, grad_seconds=lease.grad_seconds)
@@ -185,7 +200,7 @@ class Lender:
             lease.move(LeaseState.DRAINING)
         lease.work_seconds, lease.num_units = side.work_seconds, side.num_chunks
         lease.saved_seconds = side.work_seconds / len(self.state.cluster.topology.primary_trainers)
-        await self._switch_out(lease)
+        await self._switch_out(lease, {} if side.lost is None else dict.fromkeys(side.workers, side.lost))
 
     def _others(self, side: Side) -> list[Side]:
         return [self.trainer.primary, *(other for other in self.trainer.sides.values() if other is not side)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bidirl.core.devices import Activity, work_activity
+from bidirl.core.errors import WorkerError
 from bidirl.core.groups import Group
 from bidirl.core.state import RunState
 from bidirl.core.topology import Worker
@@ -13,7 +16,10 @@ MIN_WINDOW_STEPS = 16
 
 
 class Rollouter:
-    """An active rollouter, primary or auxiliary. ``served`` is the version it confirmed (invariant 8)."""
+    """An active rollouter, primary or auxiliary.
+
+    ``served`` is the version it confirmed (invariant 8); ``lost`` is why it must be restarted, ``None`` while it works.
+    """
 
     def __init__(self, state: RunState, worker: Worker, served: int, lease_id: int | None) -> None:
         self.state = state
@@ -23,6 +29,7 @@ class Rollouter:
         self.accepting = True
         self.running: dict[int, Group] = {}
         self.updating = False
+        self.lost: WorkerError | None = None
         self.num_finished = 0
         self.work_seconds = 0.0
         self._window_usage = RolloutUsage()
@@ -30,8 +37,8 @@ class Rollouter:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs here and no weights are being loaded."""
-        return not self.running and not self.updating
+        """Whether nothing runs here, no weights are being loaded, and the worker is alive."""
+        return not self.running and not self.updating and self.lost is None
 
     def show(self) -> None:
         """Put the replica's activity on the device board."""
@@ -39,14 +46,35 @@ class Rollouter:
         self.state.board.set(self.worker.devices, activity, f"v{self.served}" if self.running else "", self.lease_id)
 
     async def generate(self, group: Group) -> Group:
-        """Run one group here until it is finished or interrupted. The caller has put it into ``running``."""
-        report = await self.state.cluster.generate(self.worker, group)
-        self._account(report.usage, report.busy_seconds)
-        self.state.observe_verb("generate_overhead", report.overhead_seconds)
+        """Run one group here until it is finished or interrupted. The caller has put it into ``running``.
+
+        If the worker is lost meanwhile, the group comes back as it was.
+        """
+        try:
+            report = await self.state.cluster.generate(self.worker, group)
+        except WorkerError as error:
+            self.lose(error)
+        else:
+            self._account(report.usage, report.busy_seconds)
+            self.state.observe_verb("generate_overhead", report.overhead_seconds)
+            group = report.group
         del self.running[group.group_id]
         if not self.running:
             self.show()
-        return report.group
+        return group
+
+    def lose(self, error: WorkerError) -> None:
+        """The worker is lost: it gets nothing more until it was restarted."""
+        self.lost = self.lost or error
+        self.accepting = False
+
+    async def interrupt(self, group_ids: Sequence[int]) -> None:
+        """Make running groups come back early."""
+        try:
+            await self.state.cluster.interrupt(self.worker, group_ids)
+        except WorkerError as error:
+            self.lose(error)
+            self.state.notify("worker_lost")
 
     def _account(self, usage: RolloutUsage, busy_seconds: float) -> None:
         """Add the difference to the worker's last report to the current window; close the window when it is long."""
@@ -67,7 +95,7 @@ class Rollouter:
     async def drain(self, interrupt: bool) -> None:
         """Stop accepting, and wait until nothing runs (unfinished groups go back to the feeder)."""
         self.accepting = False
-        if interrupt and self.running:
-            await self.state.cluster.interrupt(self.worker, tuple(self.running))
+        if (interrupt or self.lost) and self.running:
+            await self.interrupt(tuple(self.running))
         while self.running:
             await self.state.wait_change()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bidirl.core.chunks import Chunk, ChunkQueue, SubStage
 from bidirl.core.devices import Activity, work_activity
-from bidirl.core.errors import PolicyError
+from bidirl.core.errors import PolicyError, WorkerError
 from bidirl.core.interfaces import Splitter
 from bidirl.core.opportunity import PullView
 from bidirl.core.state import RunState
@@ -25,6 +25,7 @@ class Side:
     Attributes:
         contributed: whether gradients lie here that are not in the primary trainers.
         merged: set by the trainer once they are (or once there is nothing to merge).
+        lost: why the side's workers must be restarted; ``None`` while they work.
         released: set when the lease shall end although chunks are left.
     """
 
@@ -35,7 +36,9 @@ class Side:
         self.lease_id = lease_id
         self.primary = lease_id is None
         self.contributed = self.merged = self.released = False
+        self.lost: WorkerError | None = None
         self.work_seconds = 0.0
+        self._unmerged: list[int] = []
         self.num_chunks = 0
         self._busy_until = 0.0
 
@@ -54,7 +57,7 @@ class Side:
 
         The primary side stays until every chunk has finished; an auxiliary side leaves as soon as it declines.
         """
-        while not queue.done:
+        while not queue.done and self.lost is None:
             limit = 0 if self.released else self._ask(queue, others(), overhead_seconds)
             chunks = queue.pull(limit) if limit else ()
             if chunks:
@@ -64,6 +67,13 @@ class Side:
                 return
             else:
                 await self.state.wait_change()
+
+    def lose_gradients(self, queue: ChunkQueue) -> None:
+        """What this side accumulated is gone: the chunks behind it run again, wherever."""
+        for chunk_id in self._unmerged:
+            queue.lose(chunk_id)
+        self._unmerged.clear()
+        self.contributed = False
 
     def _ask(self, queue: ChunkQueue, others: list[Side], overhead_seconds: float) -> int:
         queued = queue.queued
@@ -95,14 +105,26 @@ class Side:
         state.board.set(self.devices, activity, str(chunks[0].sub_stage), self.lease_id)
         inputs = [queue.inputs(chunk) for chunk in chunks]
         began = state.now_seconds()
-        report = await state.cluster.train_chunks(self.workers, chunks, inputs)
+        try:
+            report = await state.cluster.train_chunks(self.workers, chunks, inputs)
+        except WorkerError as error:
+            if self.primary:
+                raise
+            for chunk in chunks:
+                queue.requeue(chunk.chunk_id)
+            self.lose_gradients(queue)
+            self.lost = error
+            state.board.set(self.devices, Activity.IDLE, "", self.lease_id)
+            return
         overhead = state.now_seconds() - began - sum(report.seconds) / len(self.workers)
         state.observe_verb("train_chunks_overhead", max(0.0, overhead))
         for chunk, result, seconds in zip(chunks, report.results, report.seconds, strict=True):
             queue.finish(result)
             state.estimates.observe_chunks([(chunk.sub_stage, chunk.num_tokens)], seconds)
             self.work_seconds += seconds
-            self.contributed |= chunk.sub_stage is SubStage.ACTOR_UPDATE
+            if chunk.sub_stage is SubStage.ACTOR_UPDATE:
+                self.contributed = True
+                self._unmerged.append(chunk.chunk_id)
         self.num_chunks += len(chunks)
         self._busy_until = 0.0
         state.board.set(self.devices, Activity.IDLE, "", self.lease_id)

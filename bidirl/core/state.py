@@ -9,6 +9,7 @@ from typing import Any
 from bidirl.core.buffer import RolloutBuffer
 from bidirl.core.cluster import Cluster
 from bidirl.core.devices import DeviceBoard
+from bidirl.core.errors import WorkerError
 from bidirl.core.estimates import Estimates
 from bidirl.core.job import JobSettings
 from bidirl.core.ledger import Ledger
@@ -33,6 +34,7 @@ class RunState:
         self.exported = 0
         self.stopping = False
         self.num_events = 0
+        self.num_restarts: dict[Worker, int] = {}
         self.rollout_counters: dict[Worker, tuple[RolloutUsage, float]] = {}
         self.bound = StalenessBound(settings.staleness, settings.groups_per_batch)
         self.buffer = RolloutBuffer(self.bound, settings.consumption == "pinned")
@@ -88,6 +90,30 @@ class RunState:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def restart(self, worker: Worker, cause: WorkerError) -> None:
+        """Replace a lost worker.
+
+        Raises:
+            WorkerError: ``cause``, once the worker was lost more often than ``max_worker_restarts`` allows.
+        """
+        self.rollout_counters.pop(worker, None)
+        while True:
+            count = self.num_restarts.get(worker, 0)
+            if count >= self.settings.max_worker_restarts:
+                if not count:
+                    raise cause
+                raise WorkerError(f"{worker.name} was lost again after {count} restarts: {cause}") from cause
+            self.num_restarts[worker] = count + 1
+            self.recorder.progress(f"{worker.name} is restarted: {cause}")
+            began = self.now_seconds()
+            try:
+                await self.cluster.restart(worker)
+            except WorkerError as error:
+                cause = error
+                continue
+            self.observe_verb("restart", self.now_seconds() - began)
+            return
 
     def observe_verb(self, verb: str, seconds: float) -> None:
         """A verb that is no stage (a step, an export, the overhead of a call, …) took ``seconds``."""

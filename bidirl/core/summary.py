@@ -77,6 +77,7 @@ def summarise(state: RunState, log: StepLog, scheduler: Scheduler, lender: Lende
         "stage_model_error": {stage: dict(errors) for stage, errors in state.estimates.errors().items()},
         "estimates": dict(state.estimates.parameters()),
         "verb_seconds": state.verb_seconds(),
+        "restarts": {worker.name: count for worker, count in state.num_restarts.items()},
         "num_decisions": scheduler.num_decisions,
         "num_events": state.num_events,
     }

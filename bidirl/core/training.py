@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from bidirl.core.chunks import Chunk, ChunkQueue, plan_chunks
 from bidirl.core.devices import Activity
-from bidirl.core.errors import BidirlError
+from bidirl.core.errors import BidirlError, GradientsLost
 from bidirl.core.feeding import Feeder
 from bidirl.core.groups import Group
 from bidirl.core.interfaces import Splitter
@@ -21,7 +21,14 @@ T = TypeVar("T")
 class TrainLoop:
     """The primary trainers' life. ``waiting``: they have no batch. ``queue``: the batch being consumed."""
 
-    def __init__(self, state: RunState, splitter: Splitter, feeder: Feeder, log: StepLog) -> None:
+    def __init__(
+        self,
+        state: RunState,
+        splitter: Splitter,
+        feeder: Feeder,
+        log: StepLog,
+        checkpoint: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.state = state
         self.splitter = splitter
         self.feeder = feeder
@@ -29,6 +36,7 @@ class TrainLoop:
         self.waiting = False
         self.queue: ChunkQueue | None = None
         self.last_chunks: tuple[Chunk, ...] = ()
+        self.checkpoint = checkpoint
         self.reclaim: Callable[[], Awaitable[None]] | None = None
         self.primary = Side(state, splitter, state.cluster.topology.primary_trainers, None)
         self.sides: dict[int, Side] = {}
@@ -71,6 +79,10 @@ class TrainLoop:
         """Consume one batch; whether it led to an optimizer step."""
         state, cluster = self.state, self.state.cluster
         version, began = state.version, state.now_seconds()
+        if not batch:
+            self.feeder.batch_resolved()
+            state.notify("batch_dropped")
+            return False
         info = await self._busy("begin_batch", cluster.begin_batch(version, version, batch))
         if info.num_trainable_tokens == 0:
             for group in batch:
@@ -82,14 +94,19 @@ class TrainLoop:
         self.queue = ChunkQueue(chunks)
         self.last_chunks = chunks
         state.notify("training_started")
-        await self.primary.consume(self.queue, lambda: list(self.sides.values()), 0.0)
-        await self._merge()
+        merged = False
+        while not merged:
+            await self.primary.consume(self.queue, lambda: list(self.sides.values()), 0.0)
+            merged = await self._merge(self.queue)
         results = self.queue.merged()
         self.queue = None
         metrics = await self._busy("optimizer_step", cluster.optimizer_step(version))
         for group in batch:
             state.ledger.consume(group, version, version, state.now_seconds())
         state.version += 1
+        if state.settings.record_digests:
+            digest = await self._busy("parameter_digest", cluster.parameter_digest())
+            state.ledger.stepped(state.version, digest, state.now_seconds())
         self.feeder.batch_resolved()
         consumed = state.now_seconds()
         if state.version < state.settings.num_steps:
@@ -97,17 +114,32 @@ class TrainLoop:
             state.exported = state.version
         times = {"wait": wait_seconds, "consume": consumed - began, "publish": state.now_seconds() - consumed}
         self.log.step(batch, version, times, {**info.metrics, **metrics}, results)
+        if self.checkpoint is not None:
+            await self._busy("checkpoint", self.checkpoint())
         state.notify("weights_exported")
         return True
 
-    async def _merge(self) -> None:
-        """Bring the auxiliaries' gradients into the primaries, in lease order (C_grad)."""
+    async def _merge(self, queue: ChunkQueue) -> bool:
+        """Bring the auxiliaries' gradients into the primaries, in lease order (C_grad); whether that worked.
+
+        If an auxiliary was lost first, all chunks behind these gradients are queued again.
+        """
         sides = [side for side in self.sides.values() if side.contributed and not side.merged]
         if sides:
             workers = tuple(worker for side in sides for worker in side.workers)
             began = self.state.now_seconds()
-            await self._busy("merge_gradients", self.state.cluster.merge_gradients(workers), Activity.SWITCH)
+            try:
+                await self._busy("merge_gradients", self.state.cluster.merge_gradients(workers), Activity.SWITCH)
+            except GradientsLost as error:
+                self.state.board.set(self.primary.devices, Activity.IDLE)
+                for side in sides:
+                    side.lose_gradients(queue)
+                    if any(worker.name in error.workers for worker in side.workers):
+                        side.lost = error
+                self.state.notify("gradients_lost")
+                return False
             self.log.merge_seconds = self.state.now_seconds() - began
         for side in self.sides.values():
             side.merged = True
         self.state.notify("gradients_merged")
+        return True

@@ -86,3 +86,9 @@ class Estimator:
             "lengths": self.lengths.parameters(),
             "switch_costs": self.switch_costs.parameters(),
         }
+
+    def load_parameters(self, parameters: Mapping[str, Any]) -> None:
+        """Restore what ``parameters`` returned."""
+        self.profiler.load_parameters(parameters)
+        self.lengths.load_parameters(parameters["lengths"])
+        self.switch_costs.load_parameters(parameters["switch_costs"])

@@ -89,7 +89,7 @@ def load_timings(path: str) -> SimTimings:
     try:
         with open(path, encoding="utf-8") as file:
             values = json.load(file)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"timings file {path} cannot be read: {error}") from None
     if not isinstance(values, Mapping):
         raise ConfigError(f"timings file {path} does not hold a mapping")
@@ -97,3 +97,5 @@ def load_timings(path: str) -> SimTimings:
         return timings_from_summary(values) if "world" in values else timings_from_mapping(values)
     except ConfigError as error:
         raise ConfigError(f"timings file {path}: {error}") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"timings file {path} does not have the form of timings or a summary: {error!r}") from None

@@ -26,6 +26,7 @@ from bidirl.policies.model_guided import ModelGuided
 from bidirl.policies.planned_envelope import PlannedEnvelope
 from bidirl.policies.priced import PricedModelGuided
 from bidirl.policies.published_gates import VerlDynamicSchedule, VerlSeparateAsync
+from bidirl.policies.random_leases import RandomLeases
 from bidirl.policies.splitters import CapacitySplit, ComposedSplitter, ResidualLengthSplit
 from bidirl.testing import check_envelope, check_policy, check_splitter, check_stage_model
 from bidirl.testing_views import ROLLOUT_WORKS, TRAINER_WORKS
@@ -48,6 +49,7 @@ ROLLOUT = OracleRolloutModel(prefill_seconds=1e-4, step_seconds=0.02, token_seco
         VerlDynamicSchedule(),
         VerlSeparateAsync(causes=["step_finished"]),
         VerlSeparateAsync(),
+        RandomLeases(seed=3, admit_probability=0.5),
     ],
     ids=repr,
 )

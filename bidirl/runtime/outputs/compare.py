@@ -32,8 +32,10 @@ def read_summary(run: Path) -> dict[str, Any]:
         summary: dict[str, Any] = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     except OSError:
         raise ConfigError(f"{run} has no summary.json: it is not a run directory, or the run is not over") from None
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{run}/summary.json cannot be read: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{run}/summary.json cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(summary, dict):
+        raise ConfigError(f"{run}/summary.json holds {type(summary).__name__}, not a summary")
     if "staleness_bound" not in summary and (run / "config.yaml").is_file():
         config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) or {}
         summary["staleness_bound"] = config.get("staleness")
@@ -68,10 +70,18 @@ def comparison_row(name: str, summary: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
+def _checked_row(name: str, summary: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        return comparison_row(name, summary)
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ConfigError(f"the summary of {name} does not have the form that a run writes ({what})") from None
+
+
 def comparison_table(runs: Sequence[tuple[str, Mapping[str, Any]]], title: str | None = None) -> Table:
     """A table with one column per run, from ``(name, summary)``."""
     table = Table(title=title)
-    rows = list(zip(COLUMNS, *(comparison_row(name, summary) for name, summary in runs), strict=True))
+    rows = list(zip(COLUMNS, *(_checked_row(name, summary) for name, summary in runs), strict=True))
     table.add_column(COLUMNS[0])
     for name in rows[0][1:]:
         table.add_column(name, justify="right", overflow="fold")

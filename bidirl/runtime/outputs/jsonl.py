@@ -61,13 +61,16 @@ class RowWriter:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """All complete rows; a last line that a crash cut off is left out."""
+    """All rows up to the first line that is none: a last line that a crash cut off is left out."""
     if not path.is_file():
         return []
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(row, dict):
+            break
+        rows.append(row)
     return rows

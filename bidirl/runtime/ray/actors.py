@@ -5,6 +5,7 @@ Everything heavy is imported after :func:`enter_worker_process` has set the envi
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Sequence
@@ -119,6 +120,9 @@ class TrainerActor:
             raise WorkerError(f"chunks of step {step} reached a trainer that was not given its batch")
         return self._trainer.run(self._batch[1], chunks, inputs)
 
+    def ping(self) -> None:
+        """Answers once everything that was asked before is done."""
+
     def take_gradients(self) -> Any:
         """An auxiliary's gradient sum, which leaves it."""
         return self._trainer.take_gradients()
@@ -132,6 +136,10 @@ class TrainerActor:
         """The optimizer step."""
         start = time.monotonic()
         return {**self._trainer.step(), "timing_s/optimizer": time.monotonic() - start}
+
+    def digest(self) -> str:
+        """SHA-256 of all parameters; every rank must call it."""
+        return hashlib.sha256(self._trainer.export().data).hexdigest()
 
     def export(self, version: int) -> Any:
         """The weights, in Ray's object store (rank 0; the other ranks only take part)."""

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from bidirl.core.chunks import Chunk, ChunkResult, SubStage
 from bidirl.core.cluster import BatchInfo, ChunkReport, Cluster, RolloutReport
-from bidirl.core.errors import ConfigError, InvariantError, SwitchError, WorkerError
+from bidirl.core.errors import ConfigError, GradientsLost, InvariantError, SwitchError, WorkerError
 from bidirl.core.groups import Group, Prompt, Sample
 from bidirl.core.topology import Role, Topology, Worker
 from bidirl.runtime.learning import GrpoConfig, prepare_batch, step_metrics
@@ -194,10 +195,15 @@ class RayCluster(Cluster):
 
     async def merge_gradients(self, workers: Sequence[Worker]) -> None:
         """Take each auxiliary's sum once, and hand it to every primary."""
-        for worker in workers:
-            reference = self._fleet[worker].submit("take_gradients")
+        references = [self._fleet[worker].submit("take_gradients") for worker in workers]
+        self._unmerged.difference_update(workers)
+        # An actor answers in order: one that answers now has handed its gradients over.
+        answers = await asyncio.gather(*(self._fleet[w].call("ping") for w in workers), return_exceptions=True)
+        failed = {w.name: error for w, error in zip(workers, answers, strict=True) if isinstance(error, WorkerError)}
+        if failed:
+            raise GradientsLost(tuple(failed), str(next(iter(failed.values()))))
+        for reference in references:
             await self._primaries("add_gradients", reference)
-            self._unmerged.discard(worker)
 
     async def optimizer_step(self, version: int) -> Mapping[str, float]:
         """One step on all primaries; metrics are rank 0's and the means over the batch's tokens."""
@@ -210,6 +216,10 @@ class RayCluster(Cluster):
         self._batch = None
         ordered = [self._chunk_metrics[chunk_id] for chunk_id in sorted(self._chunk_metrics)]
         return {**step_metrics(ordered), **engine_metrics}
+
+    async def parameter_digest(self) -> str:
+        """SHA-256 of rank 0's parameters."""
+        return str((await self._primaries("digest"))[0])
 
     async def export_weights(self, version: int, oldest_needed: int | None = None) -> None:
         """Put rank 0's weights into the object store, and forget the versions that nobody needs any more."""
@@ -263,6 +273,35 @@ class RayCluster(Cluster):
         await self._fleet[worker].call("sleep")
         for primary in self._primaries_under(worker):
             await self._wake_primary(primary)
+
+    async def save_learner(self, directory: Path) -> None:
+        """Not there yet."""
+        raise ConfigError("checkpoint_every: the real runtime does not write checkpoints yet; set it to 0")
+
+    async def load_learner(self, directory: Path, version: int) -> None:
+        """Not there yet."""
+        raise ConfigError("--resume: the real runtime does not read checkpoints yet")
+
+    async def restart(self, worker: Worker) -> None:
+        """A new actor in place of the lost one; primaries of its devices that were lost as well are restarted too."""
+        if worker in self._topology.primary_trainers:
+            raise InvariantError(12, f"restart: {worker.name} is a primary trainer")
+        self._awake.discard(worker)
+        self._unmerged.discard(worker)
+        await self._fleet.restart(worker)
+        if worker.primary:
+            self._awake.add(worker)
+            return
+        await self._fleet[worker].call("sleep")
+        for primary in self._primaries_under(worker):
+            try:
+                await self._wake_primary(primary)
+            except WorkerError:
+                if primary.role is Role.TRAINER:
+                    raise
+                served = self._served[primary]
+                await self.restart(primary)
+                await self._load(primary, served)
 
     async def _wake_primary(self, primary: Worker) -> None:
         weights = self._weights.get(self._served.get(primary, max(self._weights)))

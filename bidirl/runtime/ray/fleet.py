@@ -32,6 +32,7 @@ class Fleet:
         self._running = False
         self._owns_ray = False
         self._processes: list[int] = []
+        self._num_restarts = 0
         self._began = time.time()
         self.exclusive = hot_switch(config).exclusive
 
@@ -96,6 +97,21 @@ class Fleet:
             ray.shutdown()
             end_processes(leftovers, self._began)
 
+    async def restart(self, worker: Worker) -> None:
+        """End what is left of a worker and start a new one in its place.
+
+        Raises:
+            WorkerError: if that does not start in time.
+        """
+        import ray
+
+        handle = self._handles.pop(worker, None)
+        if handle is not None:
+            ray.kill(handle.actor)
+            await asyncio.to_thread(end_processes, list(handle.process_ids), self._began)
+        self._num_restarts += 1
+        await self._start_all((worker,), _free_port())
+
     async def _start_all(self, workers: Sequence[Worker], port: int) -> None:
         for worker in workers:
             actor = self._actor(worker, port)
@@ -109,7 +125,8 @@ class Fleet:
         import ray
 
         cores = device_cores(self._config, worker.devices)
-        options = {"name": worker.name, "num_cpus": 0, "max_restarts": 0}
+        name = f"{worker.name}.{self._num_restarts}" if self._num_restarts else worker.name
+        options = {"name": name, "num_cpus": 0, "max_restarts": 0}
         if worker.role is Role.ROLLOUTER:
             return ray.remote(RolloutActor).options(**options).remote(self._config, worker.name, worker.devices, cores)
         rendezvous = None

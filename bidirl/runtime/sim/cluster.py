@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from bidirl.core.chunks import Chunk, ChunkResult
 from bidirl.core.cluster import BatchInfo, ChunkReport, Cluster, RolloutReport
-from bidirl.core.errors import InvariantError
+from bidirl.core.errors import ConfigError, GradientsLost, InvariantError, WorkerError
 from bidirl.core.groups import Group, Prompt
 from bidirl.core.topology import Direction, Role, Topology, Worker
 from bidirl.models.sim_timings import SimTimings
@@ -57,7 +59,9 @@ class SimCluster(Cluster):
         self.roles = RoleBoard(topology)
         self.learner = SimLearner()
         rollouters = (*topology.primary_rollouters, *topology.auxiliary_rollouters)
+        self._kv_tokens = kv_tokens
         self.replicas = {worker: SimReplica(timings.rollout, max_num_seqs, kv_tokens) for worker in rollouters}
+        self._dead: dict[Worker, WorkerError] = {}
         self._noise = Noise(seed, topology)
         self._faults = faults
         self._num_calls: dict[tuple[str, str], int] = {}
@@ -113,16 +117,29 @@ class SimCluster(Cluster):
     async def generate(self, worker: Worker, group: Group) -> RolloutReport:
         """See :class:`Cluster`; lengths and rewards come from the workload."""
         self.roles.require(worker, Role.ROLLOUTER, "generate")
+        self._check_alive(worker)
         fault = self._fault("generate", worker)
         with self._hold((worker,), "generate", alone=False):
             if fault is None:
-                return await self._generate(worker, group)
+                return self._scored(worker, await self._generate(worker, group))
+            if fault.error is None:
+                await asyncio.sleep(fault.after_seconds)
+                self._check_alive(worker)
+                return self._scored(worker, await self._generate(worker, group))
             try:
-                async with asyncio.timeout(fault.after_seconds):
+                async with asyncio.timeout(None if fault.loses_reply else fault.after_seconds):
                     await self._generate(worker, group)
             except TimeoutError:
                 pass
+            self._kill(worker, fault)
             raise fault.error
+
+    def _scored(self, worker: Worker, report: RolloutReport) -> RolloutReport:
+        """The report, with an error in the group where the reward function fails."""
+        fault = self._fault("reward", worker) if report.group.finished else None
+        if fault is None:
+            return report
+        return replace(report, group=replace(report.group, error=f"the reward raised {fault.error}"))
 
     async def _generate(self, worker: Worker, group: Group) -> RolloutReport:
         replica, key = self.replicas[worker], (worker, group.group_id)
@@ -132,6 +149,7 @@ class SimCluster(Cluster):
                 await asyncio.sleep(self.timings.generate_overhead_seconds)
             finally:
                 interrupted = self._arriving.pop(key)
+            self._check_alive(worker)
             if interrupted:
                 return RolloutReport(group, replica.usage, replica.busy_seconds)
         workload = self.workload
@@ -142,6 +160,7 @@ class SimCluster(Cluster):
     async def interrupt(self, worker: Worker, group_ids: Sequence[int]) -> None:
         """Takes effect at the end of the running decode step."""
         self.roles.require(worker, Role.ROLLOUTER, "interrupt")
+        self._check_alive(worker)
         await self._spend("interrupt", worker, 0.0)
         for group_id in group_ids:
             if (worker, group_id) in self._arriving:
@@ -152,6 +171,7 @@ class SimCluster(Cluster):
         """See :class:`Cluster`; nothing may run on the worker meanwhile."""
         self.roles.require(worker, Role.ROLLOUTER, "load_weights")
         self.learner.check_available(version, worker)
+        self._check_alive(worker)
         with self._hold((worker,), "load_weights"):
             await self._spend("load_weights", worker, self.timings.load_weights_seconds)
             return self._serve(worker, version)
@@ -180,6 +200,8 @@ class SimCluster(Cluster):
             self.roles.require(worker, Role.TRAINER, "train_chunks")
             if not worker.primary and self._trainer_versions[worker] != self.learner.version:
                 raise InvariantError(8, f"{worker.name} has version {self._trainer_versions[worker]} of the weights")
+        for worker in workers:
+            self._check_alive(worker)
         self.learner.check_chunks(chunks, inputs)
         with self._hold(workers, "train_chunks"):
             owners = deal(self.timings, chunks, len(workers))
@@ -202,7 +224,14 @@ class SimCluster(Cluster):
             self.roles.require(worker, Role.TRAINER, "merge_gradients")
         with self._hold((*self._topology.primary_trainers, *workers), "merge_gradients"):
             grad_seconds = self.timings.trainer_on_rollpool.grad_seconds
-            await self._spend("merge_gradients", None, grad_seconds, self.timings.switch_noise)
+            try:
+                await self._spend("merge_gradients", workers[0], grad_seconds, self.timings.switch_noise)
+                for worker in workers:
+                    self._check_alive(worker)
+            except WorkerError as error:
+                self.learner.forget(workers)
+                lost = {workers[0].name} | {worker.name for worker in workers if worker in self._dead}
+                raise GradientsLost(tuple(sorted(lost)), str(error)) from error
             self.learner.merge(workers)
 
     async def optimizer_step(self, version: int) -> Mapping[str, float]:
@@ -211,6 +240,10 @@ class SimCluster(Cluster):
         with self._hold_trainers("optimizer_step"):
             await self._spend("optimizer_step", None, self.timings.optimizer_step_seconds)
             return self.learner.step()
+
+    async def parameter_digest(self) -> str:
+        """Of all batches trained on, in order; takes no time."""
+        return self.learner.digest
 
     async def export_weights(self, version: int, oldest_needed: int | None = None) -> None:
         """See :class:`Cluster`."""
@@ -225,6 +258,7 @@ class SimCluster(Cluster):
     async def switch_in(self, worker: Worker, version: int) -> int:
         """The devices' primaries must be idle; a fault leaves everything as it was."""
         self.learner.check_available(version, worker)
+        self._check_alive(worker)
         self.roles.begin_switch_in(worker)
         succeeded = False
         try:
@@ -241,12 +275,53 @@ class SimCluster(Cluster):
     async def switch_out(self, worker: Worker) -> None:
         """The auxiliary must be idle and must hold no gradients that were not merged."""
         self.learner.check_switch_out(worker)
+        self._check_alive(worker)
         self.roles.begin_switch_out(worker)
         try:
             cost = self.timings.switch(direction_of(worker))
             await self._spend("switch_out", worker, cost.out_seconds, self.timings.switch_noise)
         finally:
             self.roles.end_switch_out(worker)
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    async def save_learner(self, directory: Path) -> None:
+        """Takes no virtual time."""
+        (directory / "learner.json").write_text(json.dumps(self.learner.state()), encoding="utf-8")
+
+    async def load_learner(self, directory: Path, version: int) -> None:
+        """Takes no virtual time."""
+        self.learner.load_state(json.loads((directory / "learner.json").read_text(encoding="utf-8")))
+        if self.learner.version != version:
+            raise ConfigError(f"{directory}: the learner is at version {self.learner.version}, not at {version}")
+
+    # -- losses ------------------------------------------------------------------------------------------------------
+
+    async def restart(self, worker: Worker) -> None:
+        """As long as the start of the cluster. The worker must have no open call."""
+        if worker.primary and worker.role is Role.TRAINER:
+            raise InvariantError(12, f"restart: {worker.name} is a primary trainer")
+        if worker.role is Role.TRAINER:
+            self.learner.forget((worker,))
+        self.roles.reset(worker)
+        self._dead.pop(worker, None)
+        with self._hold((worker,), "restart"):
+            await self._spend("restart", worker, self.timings.startup_seconds)
+        if worker.role is Role.ROLLOUTER:
+            self.replicas[worker].close()
+            self.replicas[worker] = SimReplica(self.timings.rollout, self._max_num_seqs, self._kv_tokens)
+
+    def _check_alive(self, worker: Worker) -> None:
+        if worker in self._dead:
+            raise WorkerError(f"{worker.name} is dead: {self._dead[worker]}")
+
+    def _kill(self, worker: Worker | None, fault: Fault) -> None:
+        """The worker dies of the fault, if that is fatal, and every other call on it with it."""
+        if worker is None or not fault.kills or fault.error is None:
+            return
+        self._dead[worker] = fault.error
+        if worker.role is Role.ROLLOUTER:
+            self.replicas[worker].fail(WorkerError(f"{worker.name} died: {fault.error}"))
 
     # -- shared ------------------------------------------------------------------------------------------------------
 
@@ -284,8 +359,12 @@ class SimCluster(Cluster):
         if noise:
             seconds *= self._noise.call(noise, worker)
         fault = self._fault(verb, worker)
-        if fault is not None:
-            await asyncio.sleep(min(seconds, fault.after_seconds))
+        if fault is None:
+            if seconds:
+                await asyncio.sleep(seconds)
+        elif fault.error is None:
+            await asyncio.sleep(seconds + fault.after_seconds)
+        else:
+            await asyncio.sleep(seconds if fault.loses_reply else min(seconds, fault.after_seconds))
+            self._kill(worker, fault)
             raise fault.error
-        if seconds:
-            await asyncio.sleep(seconds)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from bidirl.core.chunks import Chunk, ChunkResult, SubStage
 from bidirl.core.cluster import BatchInfo
+from bidirl.core.digests import chained, group_digest
 from bidirl.core.errors import InvariantError
 from bidirl.core.groups import Group
 from bidirl.core.topology import Worker
@@ -18,15 +20,28 @@ def trainable_tokens(group: Group) -> int:
 
 
 class SimLearner:
-    """No parameters: only the bookkeeping that a real learner would get wrong silently."""
+    """No parameters: only the bookkeeping that a real learner would get wrong silently.
+
+    In place of parameters, ``digest`` hashes every batch that was stepped on, in order.
+    """
 
     def __init__(self) -> None:
         self.version = 0
         self.exported = 0
+        self.digest = ""
         self.oldest_kept = 0
         self._batch: Sequence[Group] | None = None
         self._trained: set[tuple[int, int]] = set()
-        self._unmerged: dict[Worker, None] = {}
+        self._unmerged: dict[Worker, list[tuple[int, int]]] = {}
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, between two batches."""
+        return {"version": self.version, "oldest_kept": self.oldest_kept, "digest": self.digest}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state`` returned; its version is exported."""
+        self.version = self.exported = int(state["version"])
+        self.oldest_kept, self.digest = int(state["oldest_kept"]), str(state["digest"])
 
     def begin_batch(self, version: int, groups: Sequence[Group]) -> BatchInfo:
         """Take a batch for the step from ``version``."""
@@ -68,13 +83,18 @@ class SimLearner:
             if key in self._trained:
                 raise InvariantError(6, f"sample {key} of the batch was trained twice")
             self._trained.add(key)
-        if not worker.primary:
-            self._unmerged[worker] = None
+            if not worker.primary:
+                self._unmerged.setdefault(worker, []).append(key)
 
     def merge(self, workers: Iterable[Worker]) -> None:
         """These workers' gradients are now the primaries'."""
         for worker in workers:
             self._unmerged.pop(worker, None)
+
+    def forget(self, workers: Iterable[Worker]) -> None:
+        """Gradients that lay at these workers are gone."""
+        for worker in workers:
+            self._trained.difference_update(self._unmerged.pop(worker, ()))
 
     def check_switch_out(self, worker: Worker) -> None:
         """A trainer must not fall asleep on gradients."""
@@ -94,6 +114,7 @@ class SimLearner:
     def step(self) -> Mapping[str, float]:
         """One version on."""
         self.version += 1
+        self.digest = chained(self.digest, (group_digest(group) for group in self._batch or ()))
         self._batch = None
         return {}
 

@@ -23,7 +23,7 @@ def read_lengths(path: str) -> list[Mapping[str, Any]]:
                 row = _row(line, f"{path}:{number}") if line.strip() else None
                 if row is not None:
                     rows[row["group_id"]] = row
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"lengths file {path} cannot be read: {error}") from None
     if not rows:
         raise ConfigError(f"lengths file {path} has no row with response_tokens")
@@ -33,7 +33,7 @@ def read_lengths(path: str) -> list[Mapping[str, Any]]:
 def _row(line: str, where: str) -> Mapping[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not JSON: {error}") from None
     if not isinstance(row, dict):
         raise ConfigError(f"{where} is not a mapping")

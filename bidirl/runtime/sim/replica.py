@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from bidirl.core.cluster import RolloutReport
+from bidirl.core.errors import WorkerError
 from bidirl.core.groups import Group
 from bidirl.core.work import RolloutUsage
 from bidirl.models.sim_timings import RolloutTimings
@@ -106,6 +107,14 @@ class SimReplica:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def fail(self, error: WorkerError) -> None:
+        """The replica is dead: every call raises, and nothing happens here any more."""
+        self.close()
+        calls = tuple(self._calls.values())
+        self._calls.clear()
+        for call in calls:
+            call.fail(error)
 
     # -- boundaries --------------------------------------------------------------------------------------------------
 

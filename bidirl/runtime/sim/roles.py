@@ -85,6 +85,17 @@ class RoleBoard:
         else:
             self._go_home(worker)
 
+    def reset(self, worker: Worker) -> None:
+        """A lost worker was replaced: an auxiliary is passive, and its devices are home.
+
+        Raises:
+            InvariantError: if a call is still open on it.
+        """
+        if self._busy[worker]:
+            raise InvariantError(12, f"restart: calls are open on {worker.name} ({', '.join(self._busy[worker])})")
+        if self._active_auxiliaries.pop(worker, worker) is None:
+            self._go_home(worker)
+
     def begin_switch_out(self, worker: Worker) -> None:
         """The auxiliary goes to sleep.
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bidirl.core.errors import WorkerError
 from bidirl.core.groups import Group, Sample, VersionSpan
 from bidirl.core.work import RolloutUsage
 
@@ -65,6 +66,11 @@ class Call:
         self.usage, self.busy_seconds = usage, busy_seconds
         if not self.done.done():
             self.done.set_result(None)
+
+    def fail(self, error: WorkerError) -> None:
+        """The engine died."""
+        if not self.done.done():
+            self.done.set_exception(error)
 
     def result(self, version: int, max_response_tokens: int, rewards: Sequence[float]) -> Group:
         """The group with what was generated under ``version``; finished samples have their reward."""

@@ -63,6 +63,7 @@ def run(
     borrow: bool = True,
     timings: SimTimings = TIMINGS,
     faults: FaultPlan | None = None,
+    restarts: int = 3,
 ) -> tuple[dict[str, Any], Log]:
     workload = LognormalWorkload(group_size=4, max_response_tokens=1024, median_response_tokens=200.0, seed=seed)
     world = SimCluster(build_topology(roll, train), workload, timings, max_num_seqs=16, seed=seed, faults=faults)
@@ -72,7 +73,9 @@ def run(
         switch_costs=SwitchCostModel(),
         max_response_tokens=1024,
     )
-    job = JobSettings(num_steps=5, groups_per_batch=8, group_size=4, staleness=staleness, seed=seed)
+    job = JobSettings(
+        num_steps=5, groups_per_batch=8, group_size=4, staleness=staleness, max_worker_restarts=restarts, seed=seed
+    )
     log = Log()
     policy = Opportunistic() if borrow else NoBorrow()
     return run_virtual(run_job(world, job, policy, CapacitySplit(), estimator, log)), log
@@ -129,10 +132,23 @@ def test_a_failed_switch_does_not_end_the_run() -> None:
     assert sum(direction["rolled_back"] for direction in summary["leases"].values()) > 0
 
 
-@pytest.mark.parametrize("verb", ["generate", "train_chunks", "optimizer_step", "export_weights", "load_weights"])
-def test_a_lost_worker_ends_the_run_with_its_cause(verb: str) -> None:
+@pytest.mark.parametrize("verb", ["begin_batch", "optimizer_step", "export_weights"])
+def test_a_lost_primary_trainer_ends_the_run_with_its_cause(verb: str) -> None:
     with pytest.raises(WorkerError, match=f"scripted fault: {verb}"):
         run(faults=ScriptedFaults([(verb, "*", 2, 0.1)]))
+
+
+@pytest.mark.parametrize("verb", ["generate", "load_weights", "switch_out", "interrupt"])
+def test_a_lost_rollouter_or_auxiliary_is_restarted(verb: str) -> None:
+    summary, log = run(faults=ScriptedFaults([(verb, "*", 1, 0.1)]))
+    assert summary["steps"] == 5
+    assert len({row["group_id"] for row in log.consumed}) == len(log.consumed) == 5 * 8
+    assert sum(summary["restarts"].values()) > 0
+
+
+def test_without_restarts_a_lost_rollouter_ends_the_run_with_its_cause() -> None:
+    with pytest.raises(WorkerError, match="scripted fault: generate"):
+        run(faults=ScriptedFaults([("generate", "*", 2, 0.1)]), restarts=0)
 
 
 def test_calibration_from_a_run_gives_its_timings_back() -> None:
