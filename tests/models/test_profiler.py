@@ -88,7 +88,7 @@ def test_rollout_work_counts_prefill_and_context() -> None:
     stats = filled([100] * 10)
     work = stats.rollout_work([0, 50], [20, 30], [False, True], 8)
     assert (work.num_sequences, work.context_tokens, work.prefill_tokens) == (2, 50.0, 20.0)
-    assert work.remaining_tokens == 75.0 and 75.0 <= work.longest_tokens <= 102.0
+    assert work.remaining_tokens == pytest.approx(75.0) and 75.0 <= work.longest_tokens <= 102.0
     assert stats.rollout_work([], 10, False, 8).num_sequences == 0
     assert OracleRolloutModel(prefill_seconds=0, step_seconds=1).predict(work, 2) == pytest.approx(work.longest_tokens)
     twin = LengthStats(max_response_tokens=2048)

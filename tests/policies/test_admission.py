@@ -120,8 +120,19 @@ def test_priced_counts_working_primaries_and_the_lender() -> None:
     assert not policy.decide(replace(dear, lender_wait_seconds=9.0)).admit
     assert not policy.decide(replace(dear, lender_wait_seconds=nan)).admit  # unknown: the paper's rule
     assert policy.decide(opportunity(lender_wait_seconds=4.0, trainer_work=TrainerWork(()))).benefit_seconds == 2.0
-    lender_bound = opportunity(lender_wait_seconds=4.0)  # its own 16 s outlast the borrower anyway
-    assert policy.decide(lender_bound).benefit_seconds == 0.0
+
+
+def test_priced_charges_only_what_delays_the_lender() -> None:
+    policy = PricedModelGuided(relative_margin=0.0)
+    # 16 chunks of 1 s on one replica; C_in = 2 drains two, 14 on two replicas take 7: 9 + merge 0.5 against 16.
+    late = opportunity(T_ON_R, switch_cost=SwitchCost(2.0, 7.0, 0.5), lender_wait_seconds=17.0)  # publishing takes 1
+    assert not ModelGuided().decide(late).admit  # 2 + 7 + 7 + 0.5 > 16
+    assert policy.decide(late).numbers["lender_delay_seconds"] == 6.0 and policy.decide(late).admit
+    ahead = replace(late, staleness_bound=1.0, lender_replicas=4)  # a batch is waiting: 16 s of rollout on 4 take 4
+    assert policy.decide(ahead).numbers["lender_delay_seconds"] == 0.0
+    slow = replace(ahead, rollout_work=replace(WORK, remaining_tokens=400.0, longest_tokens=400.0))
+    assert policy.decide(slow).numbers["lender_delay_seconds"] == 1.5  # one of four rollouters comes 6 s late
+    assert not policy.decide(replace(late, switch_cost=SwitchCost(2.0, 8.0, 0.5))).admit
 
 
 def test_priced_releases_when_the_rest_is_not_worth_it() -> None:
