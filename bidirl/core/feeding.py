@@ -25,6 +25,7 @@ class Feeder:
         self.auxiliaries: dict[Worker, Rollouter] = {}
         self._waiting: dict[int, Group] = {}
         self._reserved: dict[int, None] = {}
+        self._views: dict[int, tuple[Group, MissingGroup]] = {}
         self._next_group_id = 0
         self.num_finished = 0
         self._resolved_versions: list[int] = [0]
@@ -107,6 +108,7 @@ class Feeder:
 
     async def _run(self, rollouter: Rollouter, group: Group) -> None:
         result = await rollouter.generate(group)
+        self._views.pop(group.group_id, None)
         for sample in result.samples:
             sample.check()
         if result.error is not None:
@@ -178,12 +180,20 @@ class Feeder:
             group = self._waiting.get(group_id) or running.get(group_id)
             if group is None or group_id in left_out:
                 continue
-            tokens = tuple(sample.num_tokens for sample in group.samples if not sample.finished)
-            rows.append(MissingGroup(group_id, group_id in running, len(tokens), tokens))
+            rows.append(self._missing_group(group, group_id in running))
         for i in range(min(wanted - len(ids), self._num_startable(self.lending_version()))):
             size = state.settings.group_size
             rows.append(MissingGroup(self._next_group_id + i, False, size, (0,) * size))
         return tuple(rows)
+
+    def _missing_group(self, group: Group, running: bool) -> MissingGroup:
+        """The view of one group; kept until the group changes, since every event asks for all of them."""
+        known, view = self._views.get(group.group_id, (None, None))
+        if known is not group or view is None or view.running is not running:
+            tokens = tuple(sample.num_tokens for sample in group.samples if not sample.finished)
+            view = MissingGroup(group.group_id, running, len(tokens), tokens)
+            self._views[group.group_id] = (group, view)
+        return view
 
     def _num_startable(self, version: int) -> int:
         settings, ledger = self.state.settings, self.state.ledger
