@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 
 from bidirl.core.devices import Activity
 from bidirl.core.groups import Group, new_group
@@ -66,11 +67,26 @@ class Feeder:
         """Fill every free slot, least loaded rollouter first; start weight updates that are due."""
         for rollouter in self.primaries:
             self._start_update(rollouter)
-        while True:
-            free = [r for r in self._active() if r.accepting and len(r.running) < self.max_groups]
-            free.sort(key=lambda r: len(r.running))
-            if not any(self._feed_one(rollouter) for rollouter in free):
-                return
+        if not self._may_feed():
+            return
+        free = [(len(r.running), i, r) for i, r in enumerate(self._active()) if r.accepting]
+        free = [entry for entry in free if entry[0] < self.max_groups]
+        heapify(free)
+        dry: set[tuple[bool, int]] = set()  # what one replica cannot start, its like cannot either
+        while free:
+            load, place, rollouter = heappop(free)
+            kind = (rollouter.worker.primary, rollouter.served)
+            if kind in dry:
+                continue
+            if not self._feed_one(rollouter):
+                dry.add(kind)
+            elif load + 1 < self.max_groups:
+                heappush(free, (load + 1, place, rollouter))
+
+    def _may_feed(self) -> bool:
+        """Whether any group could start on any replica. Cheap: most events find nothing."""
+        pinned = self.state.settings.consumption == "pinned"
+        return bool(self._waiting) or pinned or self._may_start_fresh(self.state.exported)
 
     def _active(self) -> list[Rollouter]:
         lent = self.state.board.owner
@@ -129,8 +145,9 @@ class Feeder:
     # -- weight updates ----------------------------------------------------------------------------------------------
 
     def _start_update(self, rollouter: Rollouter) -> None:
-        lent = any(self.state.board.owner(device) is not None for device in rollouter.worker.devices)
-        if rollouter.updating or lent or rollouter.served == self.due_version(rollouter):
+        if rollouter.updating or rollouter.served == self.due_version(rollouter):
+            return
+        if any(self.state.board.owner(device) is not None for device in rollouter.worker.devices):
             return
         rollouter.updating = True
         self.state.spawn(self._update(rollouter), f"weight update of {rollouter.worker.name}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from bidirl.core.devices import Activity, work_activity
 from bidirl.core.groups import Group
 from bidirl.core.state import RunState
@@ -25,6 +27,7 @@ class Rollouter:
         self.updating = False
         self.num_finished = 0
         self.work_seconds = 0.0
+        self._emptied = asyncio.Event()
         self._window_usage = RolloutUsage()
         self._window_seconds = 0.0
 
@@ -45,6 +48,7 @@ class Rollouter:
         self.state.observe_verb("generate_overhead", report.overhead_seconds)
         del self.running[group.group_id]
         if not self.running:
+            self._emptied.set()
             self.show()
         return report.group
 
@@ -70,4 +74,5 @@ class Rollouter:
         if interrupt and self.running:
             await self.state.cluster.interrupt(self.worker, tuple(self.running))
         while self.running:
-            await self.state.wait_change()
+            self._emptied.clear()
+            await self._emptied.wait()

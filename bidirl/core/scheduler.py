@@ -34,6 +34,9 @@ class Scheduler:
         self.num_admitted = dict.fromkeys(Direction, 0)
         self.num_refused = dict.fromkeys(Direction, 0)
         self._prompt_tokens = 0.0
+        by_device = {device: r for r in feeder.primaries for device in r.worker.devices}
+        auxiliaries = state.cluster.topology.auxiliary_trainers
+        self._homes = {w: tuple({id(by_device[d]): by_device[d] for d in w.devices}.values()) for w in auxiliaries}
         self._keeps_decisions = type(state.recorder).decision is not Recorder.decision
         self._asks_release = type(policy).release is not AdmissionPolicy.release
 
@@ -67,7 +70,7 @@ class Scheduler:
         """Whether all primaries on the worker's devices are idle, up to date, and have nothing to start."""
         if not self._free((worker,)):
             return False
-        homes = [r for r in self.feeder.primaries if set(r.worker.devices) & set(worker.devices)]
+        homes = self._homes[worker]
         return all(r.idle and r.served == self.feeder.due_version(r) and not self.feeder.has_work_for(r) for r in homes)
 
     # -- opportunities -----------------------------------------------------------------------------------------------
