@@ -19,6 +19,7 @@ from bidirl.models.oracle import OracleRolloutModel, OracleTrainerModel
 from bidirl.models.rollout import CalibratedRolloutModel
 from bidirl.models.trainer_base import SubStageCost
 from bidirl.policies.baselines import NoBorrow, Opportunistic, RolloutOnly, TrainOnly
+from bidirl.policies.hindsight import HindsightPlan, PerDirection
 from bidirl.policies.model_guided import ModelGuided
 from bidirl.policies.priced import PricedModelGuided
 from bidirl.policies.published_gates import VerlDynamicSchedule, VerlSeparateAsync
@@ -270,3 +271,34 @@ def test_admissions_fall_to_zero_as_costs_scale(
         assert admitted <= before
         before = admitted
     assert before == 0
+
+
+@settings(max_examples=200)
+@given(stages, trainer_models, st.integers(1, 4), st.integers(1, 4), seconds, seconds, seconds)
+def test_no_training_window_that_priced_admits_ends_later(
+    work: TrainerWork, model: OracleTrainerModel, primaries: int, extra: int, c_in: float, c_out: float, grad: float
+) -> None:
+    asked = opportunity(
+        T_ON_R,
+        primary_replicas=primaries,
+        auxiliary_replicas=extra,
+        trainer_work=work,
+        trainer_model=model,
+        lender_wait_seconds=model.predict(work, primaries),
+        switch_cost=SwitchCost(c_in, c_out, grad),
+    )
+    decision = PricedModelGuided().decide(asked)
+    if decision.admit:  # the step waits for the merge, and at s = 0 the next rollout for the switch-out
+        realised = _end_with_lease(work, model, primaries, extra, c_in)
+        merge = grad if any(stage is SubStage.ACTOR_UPDATE for stage, _ in work.chunks) else 0.0
+        assert realised + merge + c_out <= decision.numbers["no_borrow_seconds"] * (1 + 1e-9)
+
+
+def test_per_direction_and_hindsight() -> None:
+    policy = PerDirection(rollout=Opportunistic())
+    assert policy.decide(opportunity()).admit and not policy.decide(opportunity(T_ON_R)).admit
+    assert not policy.release(LeaseView(0, T_ON_R, 0.0, 1.0, 1, True), None)
+    plan = HindsightPlan(inner=Opportunistic(), refused_rollout=[3], refused_training=[4])
+    assert [plan.decide(opportunity(version=v)).admit for v in (3, 4)] == [False, True]
+    assert [plan.decide(opportunity(T_ON_R, version=v)).admit for v in (3, 4)] == [True, False]
+    assert not plan.release(LeaseView(0, T_ON_R, 0.0, 1.0, 1, True), None)
