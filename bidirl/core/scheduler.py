@@ -109,6 +109,7 @@ class Scheduler:
             work,
             self._seconds_to_next_version(work, primaries),
             len(self.feeder.primaries),
+            primaries - len(self.trainer.primary.workers),
         )
 
     def _seconds_to_next_version(self, work: TrainerWork, replicas: int) -> float:
@@ -138,6 +139,7 @@ class Scheduler:
         work: TrainerWork,
         lender_wait_seconds: float,
         lender_replicas: int,
+        borrowed_replicas: int = 0,
     ) -> Opportunity:
         state = self.state
         return Opportunity(
@@ -160,6 +162,7 @@ class Scheduler:
             history=self._history(direction),
             calibrating=state.version < state.settings.calibration_steps,
             lender_replicas=lender_replicas,
+            borrowed_replicas=borrowed_replicas,
         )
 
     def _history(self, direction: Direction) -> LeaseHistory:
