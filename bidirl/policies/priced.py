@@ -11,8 +11,11 @@ waiting.
 *Trainers on the RollPool.* The optimizer step waits for the merge, not for the switch-out: C_out delays the lender
 only, by D = C_out − (optimizer step and export), since idle rollouters get work when the next version is out. D is
 charged in full while s < 1, where the next batch must be generated after that. From s = 1 on a finished batch is
-already waiting, so D counts only as far as the coming rollout would then outlast the coming training; and in proportion
-to the lent share of the rollouters. These leases are never released early: a chunk that is pulled always helps.
+already waiting, so D counts only as far as the coming rollout would then outlast the coming training; and in
+proportion to the lent share of the rollouters. Rollouters that hit the staleness bound fall idle one by one, and one
+more trainer alone rarely pays for the merge, which is paid once for all: a decision is made for those offered and for
+some of those that will follow, and the merge is charged to the first lease of a batch. These leases are never
+released early: a chunk that is pulled always helps.
 """
 
 from __future__ import annotations
@@ -36,12 +39,19 @@ class PricedModelGuided(ModelGuided):
         relative_margin: share of the predicted time without borrowing that must be saved beyond the costs; guards
             against model error.
         early_release: whether to end rollouter leases before the batch is ready.
+        followers: share of the rollouters still at work that is expected to be lent soon after, 0 to 1.
     """
 
     def __init__(
-        self, *, cold_start: ColdStart = "refuse", relative_margin: float = 0.02, early_release: bool = True
+        self,
+        *,
+        cold_start: ColdStart = "refuse",
+        relative_margin: float = 0.02,
+        early_release: bool = True,
+        followers: float = 0.5,
     ) -> None:
         super().__init__(cold_start=cold_start)
+        self.followers = followers
         self.relative_margin = relative_margin
         self.early_release = early_release
 
@@ -76,14 +86,21 @@ class PricedModelGuided(ModelGuided):
         left = drain_prefix(work, cost.in_seconds - running, model, primaries)
         if not left.chunks:
             return Decision(False, "done_before_switch_in", numbers={"no_borrow_seconds": alone})
-        merge = cost.grad_seconds if updates_actor(left) else 0.0
-        borrowed = max(cost.in_seconds, running) + model.predict(left, primaries + opportunity.auxiliary_replicas)
-        delay = self._lender_delay_seconds(opportunity, alone, borrowed + merge)
+        merge = cost.grad_seconds if updates_actor(left) and not opportunity.borrowed_replicas else 0.0
+        joining = self._joining(opportunity)
+        borrowed = max(cost.in_seconds, running) + model.predict(left, primaries + joining)
+        delay = self._lender_delay_seconds(opportunity, joining, alone, borrowed + merge)
         numbers = {"no_borrow_seconds": alone, "borrow_seconds": borrowed + merge, "lender_delay_seconds": delay}
         return compare(alone - borrowed, merge + delay + self.relative_margin * alone, numbers)
 
+    def _joining(self, opportunity: Opportunity) -> int:
+        """Replicas that are decided on: those offered, and ``followers`` of the rollouters that are still at work."""
+        offered = opportunity.auxiliary_replicas
+        later = max(0, opportunity.lender_replicas - opportunity.borrowed_replicas - offered)
+        return offered + int(self.followers * later)
+
     @staticmethod
-    def _lender_delay_seconds(opportunity: Opportunity, alone: float, borrowed: float) -> float:
+    def _lender_delay_seconds(opportunity: Opportunity, joining: int, alone: float, borrowed: float) -> float:
         """Critical seconds by which the lender starts later because it has to switch out first."""
         out, wait = opportunity.switch_cost.out_seconds, opportunity.lender_wait_seconds
         if isnan(wait):
@@ -92,10 +109,9 @@ class PricedModelGuided(ModelGuided):
         delay = max(0.0, out - publish)
         if opportunity.staleness_bound < 1.0 or not opportunity.rollout_model.ready:
             return delay
-        rollouters = max(opportunity.lender_replicas, opportunity.auxiliary_replicas)
+        rollouters = max(opportunity.lender_replicas, joining)
         rollout = opportunity.rollout_model.predict(opportunity.rollout_work, rollouters)
-        share = opportunity.auxiliary_replicas / rollouters
-        return share * min(delay, max(0.0, delay + rollout - borrowed - publish))
+        return joining / rollouters * min(delay, max(0.0, delay + rollout - borrowed - publish))
 
     def release(self, lease: LeaseView, opportunity: Opportunity | None) -> bool:
         """End a rollouter lease when the primaries alone need no longer than the switch-out.

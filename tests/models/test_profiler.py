@@ -40,9 +40,9 @@ def test_errors_are_recorded_before_learning_and_only_when_ready() -> None:
 def test_switch_costs_priors_then_decayed_means() -> None:
     model = SwitchCostModel(prior_in_seconds=3.0, prior_out_seconds=2.0, decay=0.5)
     assert model.cost(R_ON_T) == SwitchCost(3.0, 2.0, 0.0)
-    assert model.cost(T_ON_R) == SwitchCost(3.0, 2.0, 3.0)
+    assert model.cost(T_ON_R) == SwitchCost(3.0, 2.0, pytest.approx(0.6))
     model.observe(T_ON_R, in_seconds=6.0)
-    assert model.cost(T_ON_R) == SwitchCost(6.0, 2.0, 6.0)  # C_grad prior follows C_in
+    assert model.cost(T_ON_R) == SwitchCost(6.0, 2.0, pytest.approx(1.2))  # C_grad prior follows C_in
     model.observe(T_ON_R, in_seconds=3.0, out_seconds=1.0, grad_seconds=0.5)
     assert model.cost(T_ON_R) == SwitchCost(4.0, 1.0, 0.5)
     assert model.measured(R_ON_T) == {"in": None, "out": None, "grad": None}

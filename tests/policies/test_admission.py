@@ -124,7 +124,7 @@ def test_priced_counts_working_primaries_and_the_lender() -> None:
 
 
 def test_priced_charges_only_what_delays_the_lender() -> None:
-    policy = PricedModelGuided(relative_margin=0.0)
+    policy = PricedModelGuided(relative_margin=0.0, followers=0.0)
     # 16 chunks of 1 s on one replica; C_in = 2 drains two, 14 on two replicas take 7: 9 + merge 0.5 against 16.
     late = opportunity(T_ON_R, switch_cost=SwitchCost(2.0, 7.0, 0.5), lender_wait_seconds=17.0)  # publishing takes 1
     assert not ModelGuided().decide(late).admit  # 2 + 7 + 7 + 0.5 > 16
@@ -134,6 +134,16 @@ def test_priced_charges_only_what_delays_the_lender() -> None:
     slow = replace(ahead, rollout_work=replace(WORK, remaining_tokens=400.0, longest_tokens=400.0))
     assert policy.decide(slow).numbers["lender_delay_seconds"] == 1.5  # one of four rollouters comes 6 s late
     assert not policy.decide(replace(late, switch_cost=SwitchCost(2.0, 8.0, 0.5))).admit
+
+
+def test_priced_charges_the_merge_once_and_counts_on_followers() -> None:
+    # 14 of 16 chunks are left after C_in: 7 s on two replicas, 4 s on four.
+    dear = opportunity(T_ON_R, switch_cost=SwitchCost(2.0, 0.0, 7.5), lender_wait_seconds=16.0, lender_replicas=3)
+    assert not PricedModelGuided(relative_margin=0.0, followers=0.0).decide(dear).admit  # 2 + 7 + 7.5 > 16
+    assert not PricedModelGuided(relative_margin=0.0, followers=0.0).decide(replace(dear, lender_replicas=1)).admit
+    assert PricedModelGuided(relative_margin=0.0, followers=1.0).decide(dear).admit  # 14 on four: 2 + 4 + 7.5 < 16
+    joined = replace(dear, borrowed_replicas=1, switch_cost=SwitchCost(2.0, 0.0, 100.0))
+    assert PricedModelGuided(relative_margin=0.0, followers=0.0).decide(joined).admit  # the merge is paid already
 
 
 def test_priced_releases_when_the_rest_is_not_worth_it() -> None:
