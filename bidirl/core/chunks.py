@@ -11,7 +11,7 @@ Results are merged in chunk order, whoever produced them (invariant 5).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -57,11 +57,11 @@ class Chunk:
     sub_stage: SubStage
     part: int
     sequences: tuple[SequenceRef, ...]
+    num_tokens: int = field(init=False, compare=False, repr=False)
+    """Prompt and response tokens of all sequences. Counted once: every opportunity asks."""
 
-    @property
-    def num_tokens(self) -> int:
-        """Prompt and response tokens of all sequences."""
-        return sum(ref.num_tokens for ref in self.sequences)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_tokens", sum(ref.num_tokens for ref in self.sequences))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 
 from bidirl.core.devices import Activity
 from bidirl.core.errors import WorkerError
@@ -26,6 +27,7 @@ class Feeder:
         self.auxiliaries: dict[Worker, Rollouter] = {}
         self._waiting: dict[int, Group] = {}
         self._reserved: dict[int, None] = {}
+        self._views: dict[int, tuple[Group, MissingGroup]] = {}
         self.next_group_id = 0
         self.num_finished = 0
         self.resolved_versions: list[int] = [0]
@@ -93,11 +95,26 @@ class Feeder:
         """Fill every free slot, least loaded rollouter first; start weight updates that are due."""
         for rollouter in self.primaries:
             self._start_update(rollouter)
-        while True:
-            free = [r for r in self._active() if r.accepting and len(r.running) < self.max_groups]
-            free.sort(key=lambda r: len(r.running))
-            if not any(self._feed_one(rollouter) for rollouter in free):
-                return
+        if not self._may_feed():
+            return
+        free = [(len(r.running), i, r) for i, r in enumerate(self._active()) if r.accepting]
+        free = [entry for entry in free if entry[0] < self.max_groups]
+        heapify(free)
+        dry: set[tuple[bool, int]] = set()  # what one replica cannot start, its like cannot either
+        while free:
+            load, place, rollouter = heappop(free)
+            kind = (rollouter.worker.primary, rollouter.served)
+            if kind in dry:
+                continue
+            if not self._feed_one(rollouter):
+                dry.add(kind)
+            elif load + 1 < self.max_groups:
+                heappush(free, (load + 1, place, rollouter))
+
+    def _may_feed(self) -> bool:
+        """Whether any group could start on any replica. Cheap: most events find nothing."""
+        pinned = self.state.settings.consumption == "pinned"
+        return bool(self._waiting) or pinned or self._may_start_fresh(self.state.exported)
 
     def _active(self) -> list[Rollouter]:
         lent = self.state.board.owner
@@ -135,6 +152,7 @@ class Feeder:
 
     async def _run(self, rollouter: Rollouter, group: Group) -> None:
         result = await rollouter.generate(group)
+        self._views.pop(group.group_id, None)
         for sample in result.samples:
             sample.check()
         if result.error is not None:
@@ -155,8 +173,9 @@ class Feeder:
     # -- weight updates ----------------------------------------------------------------------------------------------
 
     def _start_update(self, rollouter: Rollouter) -> None:
-        lent = any(self.state.board.owner(device) is not None for device in rollouter.worker.devices)
-        if rollouter.updating or lent or not (rollouter.lost or rollouter.served != self.due_version(rollouter)):
+        if rollouter.updating or not (rollouter.lost or rollouter.served != self.due_version(rollouter)):
+            return
+        if any(self.state.board.owner(device) is not None for device in rollouter.worker.devices):
             return
         rollouter.updating = True
         self.state.spawn(self._update(rollouter), f"weight update of {rollouter.worker.name}")
@@ -218,12 +237,20 @@ class Feeder:
             group = self._waiting.get(group_id) or running.get(group_id)
             if group is None or group_id in left_out:
                 continue
-            tokens = tuple(sample.num_tokens for sample in group.samples if not sample.finished)
-            rows.append(MissingGroup(group_id, group_id in running, len(tokens), tokens))
+            rows.append(self._missing_group(group, group_id in running))
         for i in range(min(wanted - len(ids), self._num_startable(self.lending_version()))):
             size = state.settings.group_size
             rows.append(MissingGroup(self.next_group_id + i, False, size, (0,) * size))
         return tuple(rows)
+
+    def _missing_group(self, group: Group, running: bool) -> MissingGroup:
+        """The view of one group; kept until the group changes, since every event asks for all of them."""
+        known, view = self._views.get(group.group_id, (None, None))
+        if known is not group or view is None or view.running is not running:
+            tokens = tuple(sample.num_tokens for sample in group.samples if not sample.finished)
+            view = MissingGroup(group.group_id, running, len(tokens), tokens)
+            self._views[group.group_id] = (group, view)
+        return view
 
     def _num_startable(self, version: int) -> int:
         left = self._num_left()

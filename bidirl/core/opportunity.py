@@ -50,7 +50,9 @@ class Opportunity:
             have to do next (the coming batch).
         chunk_seconds_running: mean seconds that chunks now running on the borrower's side have left; 0 if unknown.
         lender_wait_seconds: predicted seconds until the lending side has work of its own again; ``inf`` if it cannot
-            have any before the borrow ends, ``nan`` if unknown.
+            have any before the borrow ends, ``nan`` if unknown. Idle rollouters get work when the next version is out.
+        borrowed_replicas: how many of d_p are auxiliaries of open leases.
+        lender_replicas: primary replicas of the lending side, idle or not; 0 if unknown.
         switch_cost: measured C_in, C_out, C_grad of this direction.
         rollout_model, trainer_model: M_r and M_t. Policies only call ``predict``.
         calibrating: true during the calibration phase.
@@ -75,6 +77,8 @@ class Opportunity:
     trainer_model: StageModel[TrainerWork, TrainerWork]
     calibrating: bool = False
     history: LeaseHistory = LeaseHistory()
+    lender_replicas: int = 0
+    borrowed_replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from bidirl.core.devices import Activity, work_activity
@@ -32,6 +33,7 @@ class Rollouter:
         self.lost: WorkerError | None = None
         self.num_finished = 0
         self.work_seconds = 0.0
+        self._emptied = asyncio.Event()
         self._window_usage = RolloutUsage()
         self._window_seconds = 0.0
 
@@ -60,6 +62,7 @@ class Rollouter:
             group = report.group
         del self.running[group.group_id]
         if not self.running:
+            self._emptied.set()
             self.show()
         return group
 
@@ -98,4 +101,5 @@ class Rollouter:
         if (interrupt or self.lost) and self.running:
             await self.interrupt(tuple(self.running))
         while self.running:
-            await self.state.wait_change()
+            self._emptied.clear()
+            await self._emptied.wait()

@@ -11,6 +11,7 @@ from bidirl.core.interfaces import AdmissionPolicy
 from bidirl.core.leases import Lease, LeaseState
 from bidirl.core.lending import Lender
 from bidirl.core.opportunity import Decision, LeaseHistory, MissingGroup, Opportunity
+from bidirl.core.records import Recorder
 from bidirl.core.sides import trainer_work
 from bidirl.core.state import RunState
 from bidirl.core.topology import Direction, Worker
@@ -33,6 +34,10 @@ class Scheduler:
         self.num_admitted = dict.fromkeys(Direction, 0)
         self.num_refused = dict.fromkeys(Direction, 0)
         self._prompt_tokens = 0.0
+        by_device = {device: r for r in feeder.primaries for device in r.worker.devices}
+        auxiliaries = state.cluster.topology.auxiliary_trainers
+        self._homes = {w: tuple({id(by_device[d]): by_device[d] for d in w.devices}.values()) for w in auxiliaries}
+        self._keeps_decisions = type(state.recorder).decision is not Recorder.decision
         self._asks_release = type(policy).release is not AdmissionPolicy.release
 
     def before_feeding(self, cause: str) -> None:
@@ -65,13 +70,12 @@ class Scheduler:
         """Whether all primaries on the worker's devices are idle, up to date, and have nothing to start."""
         if not self._free((worker,)):
             return False
-        homes = [r for r in self.feeder.primaries if set(r.worker.devices) & set(worker.devices)]
+        homes = self._homes[worker]
         return all(r.idle and r.served == self.feeder.due_version(r) and not self.feeder.has_work_for(r) for r in homes)
 
     # -- opportunities -----------------------------------------------------------------------------------------------
 
     def _rollout_opportunity(self, cause: str, missing: tuple[MissingGroup, ...], auxiliaries: int) -> Opportunity:
-        coming = TrainerWork(trainer_work(self.trainer.last_chunks).chunks)
         return self._opportunity(
             Direction.ROLLOUTER_ON_TRAINPOOL,
             cause,
@@ -79,7 +83,9 @@ class Scheduler:
             auxiliaries,
             len(missing),
             self._rollout_work(missing),
-            coming,
+            self.trainer.last_work,
+            float("inf"),
+            len(self.trainer.primary.workers),
         )
 
     def _train_opportunity(self, cause: str, auxiliaries: int, borrowed_already: int = 0) -> Opportunity:
@@ -92,15 +98,27 @@ class Scheduler:
         )
         size, batch = self.state.settings.group_size, self.state.settings.groups_per_batch
         coming = tuple(MissingGroup(-1, False, size, (0,) * size) for _ in range(batch))
+        work, primaries = trainer_work(self.trainer.queue.queued), active + switching - borrowed_already
         return self._opportunity(
             Direction.TRAINER_ON_ROLLPOOL,
             cause,
-            active + switching - borrowed_already,
+            primaries,
             auxiliaries,
             0,
             self._rollout_work(coming),
-            trainer_work(self.trainer.queue.queued),
+            work,
+            self._seconds_to_next_version(work, primaries),
+            len(self.feeder.primaries),
+            primaries - len(self.trainer.primary.workers),
         )
+
+    def _seconds_to_next_version(self, work: TrainerWork, replicas: int) -> float:
+        """Predicted seconds until idle rollouters get work again, without this borrow; ``nan`` before calibration."""
+        model, seconds = self.state.estimates.trainer_model, self.state.verb_seconds()
+        if not model.ready or replicas <= 0 or "export_weights" not in seconds:
+            return float("nan")
+        publish = seconds["optimizer_step"]["mean"] + seconds["export_weights"]["mean"]
+        return self.trainer.primary.busy_seconds + model.predict(work, replicas) + publish
 
     def _rollout_work(self, missing: tuple[MissingGroup, ...]) -> RolloutWork:
         generated = [tokens for group in missing for tokens in group.generated_tokens]
@@ -119,6 +137,9 @@ class Scheduler:
         missing_groups: int,
         rollout_work: RolloutWork,
         work: TrainerWork,
+        lender_wait_seconds: float,
+        lender_replicas: int,
+        borrowed_replicas: int = 0,
     ) -> Opportunity:
         state = self.state
         return Opportunity(
@@ -134,12 +155,14 @@ class Scheduler:
             rollout_work=rollout_work,
             trainer_work=work,
             chunk_seconds_running=self.trainer.primary.busy_seconds,
-            lender_wait_seconds=float("inf"),
+            lender_wait_seconds=lender_wait_seconds,
             switch_cost=state.estimates.switch_cost(direction),
             rollout_model=state.estimates.rollout_model,
             trainer_model=state.estimates.trainer_model,
             history=self._history(direction),
             calibrating=state.version < state.settings.calibration_steps,
+            lender_replicas=lender_replicas,
+            borrowed_replicas=borrowed_replicas,
         )
 
     def _history(self, direction: Direction) -> LeaseHistory:
@@ -160,7 +183,8 @@ class Scheduler:
         counts = self.num_admitted if decision.admit else self.num_refused
         counts[opportunity.direction] += 1
         lease_id = sum(self.num_admitted.values())
-        self.state.recorder.decision(decision_row(opportunity, decision, self.policy, lease_id))
+        if self._keeps_decisions:
+            self.state.recorder.decision(decision_row(opportunity, decision, self.policy, lease_id))
         if decision.admit:
             to_rollout = opportunity.direction is Direction.ROLLOUTER_ON_TRAINPOOL
             lease = Lease(

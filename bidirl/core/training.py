@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from bidirl.core.chunks import Chunk, ChunkQueue, plan_chunks
+from bidirl.core.chunks import ChunkQueue, plan_chunks
 from bidirl.core.devices import Activity
 from bidirl.core.errors import BidirlError, GradientsLost
 from bidirl.core.feeding import Feeder
 from bidirl.core.groups import Group
 from bidirl.core.interfaces import Splitter
-from bidirl.core.sides import Side
+from bidirl.core.sides import Side, trainer_work
 from bidirl.core.state import RunState
 from bidirl.core.steps import StepLog
+from bidirl.core.work import TrainerWork
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class TrainLoop:
         self.log = log
         self.waiting = False
         self.queue: ChunkQueue | None = None
-        self.last_chunks: tuple[Chunk, ...] = ()
+        self.last_work = TrainerWork(())
         self.checkpoint = checkpoint
         self.reclaim: Callable[[], Awaitable[None]] | None = None
         self.primary = Side(state, splitter, state.cluster.topology.primary_trainers, None)
@@ -92,7 +93,7 @@ class TrainLoop:
             return False
         chunks = plan_chunks(batch, state.settings.sub_stages, state.settings.max_tokens_per_chunk)
         self.queue = ChunkQueue(chunks)
-        self.last_chunks = chunks
+        self.last_work = trainer_work(chunks)
         state.notify("training_started")
         merged = False
         while not merged:

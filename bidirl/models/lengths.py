@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,34 @@ _BINS = 24
 """Distinct prefix lengths that a prediction tells apart."""
 _GRID = 48
 """Points at which the distribution of the longest residual is evaluated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A discrete distribution: ascending ``values``, and the probability ``cumulative`` of each or less (ends at 1)."""
+
+    values: NDArray[np.float64]
+    cumulative: NDArray[np.float64]
+
+    def mean(self) -> float:
+        """Expected value."""
+        return float(np.diff(self.cumulative, prepend=0.0) @ self.values)
+
+    def at(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probability of at most each point."""
+        padded = np.concatenate(([0.0], self.cumulative))
+        return np.asarray(padded[np.searchsorted(self.values, points, side="right")])
+
+    def residual(self, generated: float, cap: float) -> Distribution:
+        """What is left of a value that is known to exceed ``generated``; without evidence, halfway to ``cap``."""
+        if generated <= 0.0:
+            return self
+        first = int(np.searchsorted(self.values, generated, side="right"))
+        below = float(self.cumulative[first - 1]) if first else 0.0
+        if first == self.values.size or below >= 1.0:
+            return Distribution(np.array([max(1.0, (cap - generated) / 2.0)]), np.ones(1))
+        scaled = (self.cumulative[first:] - below) / (1.0 - below)
+        return Distribution(self.values[first:] - generated, scaled)
 
 
 class LengthStats:
@@ -70,26 +99,35 @@ class LengthStats:
                 self._sorted = np.linspace(1.0, float(self.max_response_tokens), 64)
         return self._sorted
 
-    def _residuals(self, generated: float) -> NDArray[np.float64]:
-        """Ascending residual lengths of the window's responses that were longer than ``generated``.
+    def _lengths(self, unfinished: NDArray[np.float64] | None = None) -> Distribution:
+        """Distribution of a response's length: Kaplan and Meier's estimate.
 
-        Beyond the longest retained response there is no evidence: halfway to the cap.
+        The window holds what has finished, and short responses finish first. ``unfinished`` responses, which are known
+        to be longer than what they have, count as such (right-censored); without them the estimate would be too short.
+        Mass beyond the longest retained response is put halfway between what is known and the cap.
         """
         window = self._window()
-        longer = window[np.searchsorted(window, generated, side="right") :]
-        if longer.size:
-            return np.asarray(longer - generated)
-        return np.array([max(1.0, (self.max_response_tokens - generated) / 2.0)])
+        count = window.size
+        if unfinished is None or not unfinished.size:
+            return Distribution(window, np.arange(1, count + 1) / count)
+        begun = np.sort(unfinished)
+        at_risk = np.arange(count, 0, -1) + begun.size - np.searchsorted(begun, window, side="left")
+        survival: NDArray[np.float64] = np.cumprod(1.0 - 1.0 / at_risk, dtype=np.float64)
+        if survival[-1] <= 0.0:
+            return Distribution(window, 1.0 - survival)
+        known = max(float(window[-1]), float(begun[-1]))
+        beyond = known + max(1.0, (self.max_response_tokens - known) / 2.0)
+        return Distribution(np.append(window, beyond), np.append(1.0 - survival, 1.0))
 
     def mean_residual(self, generated: float) -> float:
         """Expected tokens still to come of a response that has ``generated`` tokens and has not finished."""
-        return float(self._residuals(generated).mean())
+        return self._lengths().residual(generated, self.max_response_tokens).mean()
 
     def expected_longest(self, num_sequences: int, generated: float = 0.0) -> float:
         """Expected largest residual of ``num_sequences`` responses with ``generated`` tokens each (order statistic)."""
         if num_sequences <= 0:
             return 0.0
-        residuals = self._residuals(generated)
+        residuals = self._lengths().residual(generated, self.max_response_tokens)
         return _expected_maximum([(residuals, num_sequences)])
 
     def rollout_work(
@@ -113,8 +151,9 @@ class LengthStats:
         done = np.asarray(generated, dtype=np.float64)
         context = done + np.asarray(prompt_tokens, dtype=np.float64)
         absent = ~np.broadcast_to(np.asarray(resident, dtype=bool), done.shape)
-        parts = [(self._residuals(value), number) for value, number in _binned(done)]
-        mean = sum(float(residuals.mean()) * number for residuals, number in parts) / count
+        lengths, cap = self._lengths(done[done > 0.0]), self.max_response_tokens
+        parts = [(lengths.residual(value, cap), number) for value, number in _binned(done)]
+        mean = sum(residuals.mean() * number for residuals, number in parts) / count
         longest = max(mean, _expected_maximum(parts))
         return RolloutWork(count, float(context.mean()), mean, longest, float(context[absent].sum()), max_num_seqs)
 
@@ -148,20 +187,19 @@ def _binned(values: NDArray[np.float64]) -> list[tuple[float, int]]:
     return [(float(sums[i] / counts[i]), int(counts[i])) for i in np.flatnonzero(counts)]
 
 
-def _expected_maximum(parts: Sequence[tuple[NDArray[np.float64], int]]) -> float:
-    """E[max] of independent draws: ``number`` draws from each ascending empirical sample.
+def _expected_maximum(parts: Sequence[tuple[Distribution, int]]) -> float:
+    """E[max] of independent draws: ``number`` draws from each distribution.
 
-    E[max] = ∫ (1 − Π F_i(x)^{n_i}) dx over x ≥ 0; exact for one sample, on a grid of ``_GRID`` points for several.
+    E[max] = ∫ (1 − Π F_i(x)^{n_i}) dx over x ≥ 0; exact for one distribution, on ``_GRID`` points for several.
     """
     if len(parts) == 1:
-        sample, number = parts[0]
-        cumulative = np.arange(1, sample.size + 1) / sample.size
-        weights = np.diff(cumulative**number, prepend=0.0)
-        return float(weights @ sample)
-    top = max(float(sample[-1]) for sample, _ in parts)
+        part, number = parts[0]
+        weights = np.diff(part.cumulative**number, prepend=0.0)
+        return float(weights @ part.values)
+    top = max(float(part.values[-1]) for part, _ in parts)
     grid = np.linspace(0.0, top, _GRID + 1)
     middle = (grid[:-1] + grid[1:]) / 2.0
     below = np.ones(_GRID)
-    for sample, number in parts:
-        below = below * (np.searchsorted(sample, middle, side="right") / sample.size) ** number
+    for part, number in parts:
+        below = below * part.at(middle) ** number
     return float((1.0 - below).sum() * top / _GRID)

@@ -11,17 +11,21 @@ from bidirl.core.work import SwitchCost
 
 _PARTS = ("in", "out", "grad")
 
+GRAD_SHARE = 0.2
+"""C_grad / C_in in the paper's Table 5: 0.66 / 3.58 and 1.21 / 6.16."""
+
 
 class SwitchCostModel:
     """C_in, C_out and C_grad of each direction.
 
-    Until a part was measured its prior holds. C_grad's prior is the current C_in estimate, since a merge moves the same
-    bytes the other way; rollouter_on_trainpool never merges, so its C_grad is 0.
+    Until a part was measured its prior holds. C_grad cannot be probed before the first step; its prior is a share of
+    the current C_in estimate. A prior that is too high is never corrected, because no lease is admitted that would
+    measure it. rollouter_on_trainpool never merges, so its C_grad is 0.
 
     Args:
         prior_in_seconds: C_in of both directions until measured.
         prior_out_seconds: C_out of both directions until measured.
-        prior_grad_seconds: C_grad of trainer_on_rollpool until measured; ``None``: the current C_in.
+        prior_grad_seconds: C_grad of trainer_on_rollpool until measured; ``None``: :data:`GRAD_SHARE` of C_in.
         decay: weight of a measurement relative to the next one, in [0, 1).
     """
 
@@ -67,7 +71,7 @@ class SwitchCostModel:
         out = self._or(direction, "out", self.prior_out_seconds)
         if direction is Direction.ROLLOUTER_ON_TRAINPOOL:
             return SwitchCost(into, out, 0.0)
-        grad_prior = into if self.prior_grad_seconds is None else self.prior_grad_seconds
+        grad_prior = GRAD_SHARE * into if self.prior_grad_seconds is None else self.prior_grad_seconds
         return SwitchCost(into, out, self._or(direction, "grad", grad_prior))
 
     def _mean(self, direction: Direction, part: str) -> float | None:

@@ -19,6 +19,7 @@ from bidirl.models.oracle import OracleRolloutModel, OracleTrainerModel
 from bidirl.models.rollout import CalibratedRolloutModel
 from bidirl.models.trainer_base import SubStageCost
 from bidirl.policies.baselines import NoBorrow, Opportunistic, RolloutOnly, TrainOnly
+from bidirl.policies.hindsight import HindsightPlan, PerDirection
 from bidirl.policies.model_guided import ModelGuided
 from bidirl.policies.priced import PricedModelGuided
 from bidirl.policies.published_gates import VerlDynamicSchedule, VerlSeparateAsync
@@ -120,8 +121,29 @@ def test_priced_counts_working_primaries_and_the_lender() -> None:
     assert not policy.decide(replace(dear, lender_wait_seconds=9.0)).admit
     assert not policy.decide(replace(dear, lender_wait_seconds=nan)).admit  # unknown: the paper's rule
     assert policy.decide(opportunity(lender_wait_seconds=4.0, trainer_work=TrainerWork(()))).benefit_seconds == 2.0
-    lender_bound = opportunity(lender_wait_seconds=4.0)  # its own 16 s outlast the borrower anyway
-    assert policy.decide(lender_bound).benefit_seconds == 0.0
+
+
+def test_priced_charges_only_what_delays_the_lender() -> None:
+    policy = PricedModelGuided(relative_margin=0.0, followers=0.0)
+    # 16 chunks of 1 s on one replica; C_in = 2 drains two, 14 on two replicas take 7: 9 + merge 0.5 against 16.
+    late = opportunity(T_ON_R, switch_cost=SwitchCost(2.0, 7.0, 0.5), lender_wait_seconds=17.0)  # publishing takes 1
+    assert not ModelGuided().decide(late).admit  # 2 + 7 + 7 + 0.5 > 16
+    assert policy.decide(late).numbers["lender_delay_seconds"] == 6.0 and policy.decide(late).admit
+    ahead = replace(late, staleness_bound=1.0, lender_replicas=4)  # a batch is waiting: 16 s of rollout on 4 take 4
+    assert policy.decide(ahead).numbers["lender_delay_seconds"] == 0.0
+    slow = replace(ahead, rollout_work=replace(WORK, remaining_tokens=400.0, longest_tokens=400.0))
+    assert policy.decide(slow).numbers["lender_delay_seconds"] == 1.5  # one of four rollouters comes 6 s late
+    assert not policy.decide(replace(late, switch_cost=SwitchCost(2.0, 8.0, 0.5))).admit
+
+
+def test_priced_charges_the_merge_once_and_counts_on_followers() -> None:
+    # 14 of 16 chunks are left after C_in: 7 s on two replicas, 4 s on four.
+    dear = opportunity(T_ON_R, switch_cost=SwitchCost(2.0, 0.0, 7.5), lender_wait_seconds=16.0, lender_replicas=3)
+    assert not PricedModelGuided(relative_margin=0.0, followers=0.0).decide(dear).admit  # 2 + 7 + 7.5 > 16
+    assert not PricedModelGuided(relative_margin=0.0, followers=0.0).decide(replace(dear, lender_replicas=1)).admit
+    assert PricedModelGuided(relative_margin=0.0, followers=1.0).decide(dear).admit  # 14 on four: 2 + 4 + 7.5 < 16
+    joined = replace(dear, borrowed_replicas=1, switch_cost=SwitchCost(2.0, 0.0, 100.0))
+    assert PricedModelGuided(relative_margin=0.0, followers=0.0).decide(joined).admit  # the merge is paid already
 
 
 def test_priced_releases_when_the_rest_is_not_worth_it() -> None:
@@ -259,3 +281,34 @@ def test_admissions_fall_to_zero_as_costs_scale(
         assert admitted <= before
         before = admitted
     assert before == 0
+
+
+@settings(max_examples=200)
+@given(stages, trainer_models, st.integers(1, 4), st.integers(1, 4), seconds, seconds, seconds)
+def test_no_training_window_that_priced_admits_ends_later(
+    work: TrainerWork, model: OracleTrainerModel, primaries: int, extra: int, c_in: float, c_out: float, grad: float
+) -> None:
+    asked = opportunity(
+        T_ON_R,
+        primary_replicas=primaries,
+        auxiliary_replicas=extra,
+        trainer_work=work,
+        trainer_model=model,
+        lender_wait_seconds=model.predict(work, primaries),
+        switch_cost=SwitchCost(c_in, c_out, grad),
+    )
+    decision = PricedModelGuided().decide(asked)
+    if decision.admit:  # the step waits for the merge, and at s = 0 the next rollout for the switch-out
+        realised = _end_with_lease(work, model, primaries, extra, c_in)
+        merge = grad if any(stage is SubStage.ACTOR_UPDATE for stage, _ in work.chunks) else 0.0
+        assert realised + merge + c_out <= decision.numbers["no_borrow_seconds"] * (1 + 1e-9)
+
+
+def test_per_direction_and_hindsight() -> None:
+    policy = PerDirection(rollout=Opportunistic())
+    assert policy.decide(opportunity()).admit and not policy.decide(opportunity(T_ON_R)).admit
+    assert not policy.release(LeaseView(0, T_ON_R, 0.0, 1.0, 1, True), None)
+    plan = HindsightPlan(inner=Opportunistic(), refused_rollout=[3], refused_training=[4])
+    assert [plan.decide(opportunity(version=v)).admit for v in (3, 4)] == [False, True]
+    assert [plan.decide(opportunity(T_ON_R, version=v)).admit for v in (3, 4)] == [True, False]
+    assert not plan.release(LeaseView(0, T_ON_R, 0.0, 1.0, 1, True), None)
