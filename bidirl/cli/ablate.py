@@ -83,29 +83,30 @@ def policies_of(file: Path, options: Sequence[str], named: Sequence[str]) -> lis
 
 def run_policies(file: Path, options: Sequence[str], policies: Sequence[str], seeds: Sequence[int]) -> list[PolicyRuns]:
     """Run every policy with every seed; an empty name keeps the config's own policy."""
+    names = [short_name(file, options, policy) for policy in policies]  # all are checked before anything runs
     return [
-        PolicyRuns(short_name(file, options, policy), tuple(run_cell(file, options, policy, seed) for seed in seeds))
-        for policy in policies
+        PolicyRuns(name, tuple(run_cell(file, options, policy, seed) for seed in seeds))
+        for name, policy in zip(names, policies, strict=True)
     ]
 
 
 def run_cell(
-    file: Path, options: Sequence[str], policy: str, seed: int, recorder: Recorder | None = None
+    file: Path | None, options: Sequence[str], policy: str, seed: int, recorder: Recorder | None = None
 ) -> Mapping[str, Any]:
     """One simulated run; ``seed`` replaces the seeds of the job and of the workload."""
-    config = _parse(file, options, policy, seed)
+    config = parse_cell(file, options, policy, seed)
     config.simulation.workload.seed = seed
     return simulate(config, recorder)
 
 
 def short_name(file: Path, options: Sequence[str], policy: str) -> str:
-    """Class name of a policy; what it was given in the table's eyes."""
-    if policy.lstrip().startswith("{"):
-        return repr(_parse(file, options, policy, 0).policy)
-    return policy.rpartition(".")[2] or type(_parse(file, options, policy, 0).policy).__name__
+    """What the table calls a policy: its class, with its arguments where the user gives some."""
+    found = parse_cell(file, options, policy, 0).policy
+    return repr(found) if policy.lstrip().startswith("{") else type(found).__name__
 
 
-def _parse(file: Path, options: Sequence[str], policy: str, seed: int) -> Config:
+def parse_cell(file: Path | None, options: Sequence[str], policy: str, seed: int) -> Config:
+    """The config of one run; an empty ``policy`` keeps its own."""
     chosen = []
     if policy:
         chosen = [f"--policy={policy if policy.lstrip().startswith('{') else '{class_path: ' + policy + '}'}"]

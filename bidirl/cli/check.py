@@ -69,12 +69,16 @@ def find_class(name: str) -> type:
     if not module:
         found = next((getattr(m, leaf) for m in SHIPPED if inspect.isclass(getattr(m, leaf, None))), None)
         if found is None:
-            raise ConfigError(f"bidirl ships no class {name!r}: give the import path of your own, for example my_file.{name}")
+            raise ConfigError(
+                f"bidirl ships no class {name!r}: give the import path of your own, for example my_file.{name}"
+            )
         return found  # type: ignore[no-any-return]
     try:
         found = getattr(import_module(module), leaf, None)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{name}: there is no module {error.name!r} (looked in the current directory as well)") from None
+        raise ConfigError(
+            f"{name}: there is no module {error.name!r} (looked in the current directory as well)"
+        ) from None
     if not inspect.isclass(found):
         raise ConfigError(f"{name}: module {module} has no class {leaf!r}")
     return found

@@ -1,4 +1,4 @@
-"""``bidirl plan``: which split of a device budget (Algorithm 1), why, and why not the others. Predicted, not measured."""
+"""``bidirl plan``: which split of a device budget (Algorithm 1), why, and why not the others. Predicted."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def ranking(found: Plan, name: str) -> Report:
         )
         for rank, c in enumerate(found.ranked, start=1)
     ]
-    notes = ("predicted: λ_pipe = min(λ_r, λ_t), Algorithm 1; no lease is counted",)
+    notes: tuple[str, ...] = ("predicted: λ_pipe = min(λ_r, λ_t), Algorithm 1; no lease is counted",)
     if len(rows) > _SHOWN:
         notes = (*notes, f"{len(rows) - _SHOWN} slower candidates are left out")
     columns = ("rank", "rollpool + trainpool", "T_r s", "T_t s", "groups/s", "slower stage")
@@ -197,4 +197,6 @@ def _memory_text(memory: ReplicaMemory, sizes: tuple[int, int]) -> str:
     for role, size in zip(Role, sizes, strict=True):
         parts = ", ".join(f"{key} {value / 1e9:.1f}" for key, value in memory.parts(role, size).items())
         texts.append(f"one {role} over {size} holds {parts} GB per device")
-    return f"{memory.model.name} on {memory.device.name} ({memory.device.memory_bytes / 1e9:.0f} GB): " + "; ".join(texts)
+    return f"{memory.model.name} on {memory.device.name} ({memory.device.memory_bytes / 1e9:.0f} GB): " + "; ".join(
+        texts
+    )

@@ -1,7 +1,7 @@
 """``bidirl replay``: what another policy would have decided on a recorded run, real or simulated.
 
 Each decision is replayed by itself, on what the recorded policy saw. A different verdict would have changed what came
-after it; that is not followed, so the table counts differences and does not claim a throughput. ``release`` is not asked.
+after it; that is not followed, so the table counts differences and claims no throughput. ``release`` is not asked.
 """
 
 from __future__ import annotations
@@ -128,8 +128,19 @@ def differences(name: str, replayed: Sequence[Replayed], limit: int | None) -> R
         )
         for r in shown
     )
-    notes = [f"{len(relevant) - len(shown)} more: name an --output_dir to write all"] if len(shown) < len(relevant) else []
-    columns = ("decision", "direction", "version", "recorded", "replayed", "recorded net s", "replayed net s", "realised s")
+    notes = (
+        [f"{len(relevant) - len(shown)} more: name an --output_dir to write all"] if len(shown) < len(relevant) else []
+    )
+    columns = (
+        "decision",
+        "direction",
+        "version",
+        "recorded",
+        "replayed",
+        "recorded net s",
+        "replayed net s",
+        "realised s",
+    )
     title = f"{name}: decisions that either policy admits (predicted net = benefit − cost)"
     return Report("replay_decisions", title, columns, rows, tuple(notes))
 
@@ -152,5 +163,3 @@ def _number(value: float | None) -> str:
 def _sum(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     return f"{sum(known):.1f}" if known else "–"
-
-

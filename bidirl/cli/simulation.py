@@ -57,9 +57,7 @@ class SimulationConfig:
         base = None
         if self.testbed is not None and self.model is not None:
             rollouter, trainer = layouts(topology)
-            base = find_testbed(self.testbed).timings(
-                self.model, rollouter_devices=rollouter, trainer_devices=trainer
-            )
+            base = find_testbed(self.testbed).timings(self.model, rollouter_devices=rollouter, trainer_devices=trainer)
         elif self.timings_file is not None:
             base = load_timings(self.timings_file)
         return timings_from_mapping(self.timings, base)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -143,9 +143,11 @@ def draw(chart: Chart, title: str, target: Path) -> None:
     figure.savefig(target, dpi=150)
 
 
-def _pipes(cells: object) -> str:
-    return "| " + " | ".join(cells) + " |"  # type: ignore[call-overload]
+def _pipes(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text).replace("±", r"$\pm$").replace("×", r"$\times$")
+    return (
+        "".join(_LATEX.get(character, character) for character in text).replace("±", r"$\pm$").replace("×", r"$\times$")
+    )
