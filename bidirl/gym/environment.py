@@ -8,6 +8,7 @@ episode is as reproducible as a simulated run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
@@ -58,13 +59,15 @@ class LendingEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def __init__(self, *, config: str | None = None, options: Sequence[str] = (), render_mode: None = None) -> None:
         self.render_mode = render_mode
-        self._file = None if config is None else Path(config)
-        self._options = (*(DEFAULT_JOB if config is None else ()), *options)
+        replaced = {option.partition("=")[0] for option in options}
+        default = DEFAULT_JOB if config is None else ()
+        given = (*(x for x in default if x.partition("=")[0] not in replaced), *options)
+        # Never run itself: every episode runs a copy, with stage models that have learned nothing yet.
+        self._pristine = parse_cell(None if config is None else Path(config), given, "", 0)
         self.action_space = gymnasium.spaces.Discrete(2)
         self.observation_space = gymnasium.spaces.Box(LOW, HIGH, (len(FEATURES),), np.float32)
         self._episode: _Episode | None = None
         self._seconds = 0.0
-        parse_cell(self._file, self._options, "", 0)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -73,10 +76,8 @@ class LendingEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         super().reset(seed=seed)
         self.close()
         run_seed = int(self.np_random.integers(2**31))
-        config = parse_cell(self._file, self._options, "", run_seed)
-        config.simulation.workload.seed = run_seed
         self._seconds = 0.0
-        self._episode = _Episode(config)
+        self._episode = _Episode(self._pristine, run_seed)
         event = self._episode.next_event()
         return self._observe(event), {}
 
@@ -120,6 +121,8 @@ class _Asking(AdmissionPolicy):
         settled = settled_without_asking(opportunity)
         if settled is not None:
             return settled
+        if self.episode.stopped:  # a run that is being given up may still ask until it has ended
+            raise _Stopped
         self.episode.events.put(opportunity)
         answer = self.episode.answers.get()
         if answer is None:
@@ -130,11 +133,13 @@ class _Asking(AdmissionPolicy):
 class _Episode:
     """One run in its thread. ``events`` carries opportunities, then the summary or the error; ``answers`` verdicts."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, pristine: Config, seed: int) -> None:
         self.events: Queue[Any] = Queue()
         self.answers: Queue[bool | None] = Queue()
+        self.stopped = False
         self._ended: dict[str, Any] | None = None
-        self._config = replace(config, policy=_Asking(episode=self))
+        self._config = replace(deepcopy(pristine), policy=_Asking(episode=self), seed=seed)
+        self._config.simulation.workload.seed = seed
         self._thread = Thread(target=self._run, name="simulated run", daemon=True)
         self._thread.start()
 
@@ -160,6 +165,6 @@ class _Episode:
 
     def stop(self) -> None:
         """Give up a run that waits for an answer; its thread ends."""
-        if self._thread.is_alive():
-            self.answers.put(None)
+        self.stopped = True
+        self.answers.put(None)
         self._thread.join()
