@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
@@ -26,6 +27,10 @@ bidirl: which stage should each device of a fixed budget run right now?
   bidirl neutrality CONFIG [--key value …]  is learning the same bit for bit with and without borrowing?
   bidirl soak [--schedules N] [--seed S]   run the coordinator under simulated faults, one schedule per seed
   bidirl model tiny|grow|import …          make a small model, enlarge it, or import one
+  bidirl plan CONFIG [--num_devices N …]   which split of the devices, why, and why not the others
+  bidirl ablate CONFIG [--policy CLASS …]  policies × seeds on the simulated cluster, as one table
+  bidirl replay RUN --policy CLASS         what a policy would have decided on a recorded run
+  bidirl check CLASS                       whether a class of yours keeps its contract
   bidirl compare RUN…                      one table over run directories
   bidirl timeline RUN [TARGET.png]         draw what every device did
 
@@ -42,6 +47,8 @@ Any key of the config can be set on the command line:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.append(str(Path.cwd()))  # classes of the user's own, also where bidirl is an installed script
     try:
         return _dispatch(given)
     except ConfigError as error:
@@ -68,9 +75,13 @@ def _dispatch(given: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": lambda options: _job("ray", options, given),
         "simulate": lambda options: _job("sim", options, given),
-        "neutrality": _neutrality,
-        "soak": _soak,
-        "model": _model,
+        "neutrality": lambda options: _subcommand("neutrality", options),
+        "soak": lambda options: _subcommand("soak", options),
+        "model": lambda options: _subcommand("models", options),
+        "plan": lambda options: _subcommand("plan", options),
+        "ablate": lambda options: _subcommand("ablate", options),
+        "replay": lambda options: _subcommand("replay", options),
+        "check": lambda options: _subcommand("check", options),
         "compare": _compare,
         "timeline": _timeline,
     }
@@ -151,22 +162,9 @@ def _timeline(options: list[str]) -> int:
     return 0
 
 
-def _soak(options: list[str]) -> int:
-    from bidirl.cli import soak
-
-    return soak.main(options)
-
-
-def _neutrality(options: list[str]) -> int:
-    from bidirl.cli import neutrality
-
-    return neutrality.main(options)
-
-
-def _model(options: list[str]) -> int:
-    from bidirl.cli import models
-
-    return models.main(options)
+def _subcommand(module: str, options: list[str]) -> int:
+    run: Callable[[list[str]], int] = import_module(f"bidirl.cli.{module}").main
+    return run(options)
 
 
 def _cause(error: BaseException) -> str:

@@ -34,13 +34,13 @@ def simulated_cluster(config: Config) -> Cluster:
     """Virtual time."""
     from bidirl.runtime.sim.cluster import SimCluster
 
-    world = config.simulation
+    world, topology = config.simulation, config.envelope.topology()
     return SimCluster(
-        config.envelope.topology(),
+        topology,
         world.workload,
-        world.resolved_timings(),
+        world.resolved_timings(topology),
         max_num_seqs=world.max_num_seqs,
-        kv_tokens=world.kv_tokens,
+        kv_tokens=world.resolved_kv_tokens(topology),
         seed=config.seed,
     )
 
@@ -62,24 +62,36 @@ def run(
         BidirlError: if the run failed; what was finished is on disk.
     """
     cluster = real_cluster(config) if world == "ray" else simulated_cluster(config)
-    limit = config.ray.max_response_tokens if world == "ray" else config.simulation.workload.max_response_tokens
     recorder = make_recorder(config, world, cluster.topology, resolved_yaml, arguments)
     if observer is not None:
         recorder = TeeRecorder((*recorder.recorders, observer))
-    estimates = Estimator(
-        rollout_model=config.rollout_model,
-        trainer_model=config.trainer_model,
-        switch_costs=config.switch_costs,
-        max_response_tokens=limit,
-    )
     checkpoints = None
     if config.checkpoint_every or resume_from is not None:
         from bidirl.runtime.outputs.checkpoints import DirectoryCheckpoints
 
         directory = run_directory(config) / "checkpoints"
         checkpoints = DirectoryCheckpoints(directory, config.checkpoint_every, resume_from)
+    estimates = make_estimator(config, world)
     job = run_job(cluster, config.job(), config.policy, config.splitter, estimates, recorder, checkpoints)
     return run_virtual(job) if world == "sim" else asyncio.run(_interruptible(job))
+
+
+def simulate(config: Config, recorder: Recorder | None = None) -> Mapping[str, Any]:
+    """Run the job in virtual time, with no outputs but those of ``recorder``, and return its summary."""
+    cluster, estimates = simulated_cluster(config), make_estimator(config, "sim")
+    job = run_job(cluster, config.job(), config.policy, config.splitter, estimates, recorder or Recorder())
+    return run_virtual(job)
+
+
+def make_estimator(config: Config, world: str) -> Estimator:
+    """Stage models, length statistics and switch costs of the job."""
+    limit = config.ray.max_response_tokens if world == "ray" else config.simulation.workload.max_response_tokens
+    return Estimator(
+        rollout_model=config.rollout_model,
+        trainer_model=config.trainer_model,
+        switch_costs=config.switch_costs,
+        max_response_tokens=limit,
+    )
 
 
 def make_recorder(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import isfinite
 
 from bidirl.core.devices import Activity
 from bidirl.core.errors import PolicyError
@@ -17,6 +18,9 @@ from bidirl.core.state import RunState
 from bidirl.core.topology import Direction, Worker
 from bidirl.core.training import TrainLoop
 from bidirl.core.work import RolloutWork, TrainerWork
+
+DECISION_SCHEMA = 1
+"""Version of the rows of the decision log; a reader refuses any other."""
 
 
 class Scheduler:
@@ -238,8 +242,9 @@ def decision_row(
     opportunity: Opportunity, decision: Decision, policy: AdmissionPolicy, lease_id: int
 ) -> dict[str, object]:
     """One row of the decision log: everything that the policy saw, and what it said."""
-    work = opportunity.trainer_work
+    work, wait = opportunity.trainer_work, opportunity.lender_wait_seconds
     return {
+        "schema": DECISION_SCHEMA,
         "opportunity_id": opportunity.opportunity_id,
         "direction": opportunity.direction.value,
         "cause": opportunity.cause,
@@ -252,6 +257,7 @@ def decision_row(
         "rollout_work": asdict(opportunity.rollout_work),
         "trainer_work": {"chunks": [[str(s), n] for s, n in work.chunks], "comm_bytes": work.comm_bytes},
         "chunk_seconds_running": opportunity.chunk_seconds_running,
+        "lender_wait_seconds": wait if isfinite(wait) else str(wait),
         "switch_cost": asdict(opportunity.switch_cost),
         "rollout_model": dict(opportunity.rollout_model.parameters()),
         "trainer_model": dict(opportunity.trainer_model.parameters()),

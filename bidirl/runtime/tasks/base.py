@@ -116,7 +116,7 @@ class Task(ABC):
         if len(token_ids) > self._max_prompt_tokens:
             raise ConfigError(
                 f"max_model_len: the prompt of example {group_id} has {len(token_ids)} tokens, "
-                f"{self._max_prompt_tokens} are left beside the response; raise ray.max_model_len, lower ray.max_response_tokens, or use shorter "
-                "prompts"
+                f"{self._max_prompt_tokens} are left beside the response; raise ray.max_model_len, "
+                "lower ray.max_response_tokens, or use shorter prompts"
             )
         return Prompt(group_id, len(token_ids), np.array(token_ids, np.int32), example.payload)
