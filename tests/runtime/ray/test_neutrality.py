@@ -27,7 +27,7 @@ from bidirl.policies.splitters import CapacitySplit
 from bidirl.runtime.learning import GrpoConfig
 from bidirl.runtime.ray.cluster import RayCluster
 from bidirl.runtime.ray.config import RayConfig
-from tests.runtime.ray.conftest import ParityTask
+from tests.runtime.conftest import ParityTask
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
