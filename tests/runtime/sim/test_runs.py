@@ -138,9 +138,9 @@ def test_a_lost_primary_trainer_ends_the_run_with_its_cause(verb: str) -> None:
         run(faults=ScriptedFaults([(verb, "*", 2, 0.1)]))
 
 
-@pytest.mark.parametrize("verb", ["generate", "load_weights", "switch_out", "interrupt"])
-def test_a_lost_rollouter_or_auxiliary_is_restarted(verb: str) -> None:
-    summary, log = run(faults=ScriptedFaults([(verb, "*", 2, 0.1)]))
+@pytest.mark.parametrize(("verb", "call"), [("generate", 1), ("load_weights", 1), ("switch_out", 2), ("interrupt", 1)])
+def test_a_lost_rollouter_or_auxiliary_is_restarted(verb: str, call: int) -> None:
+    summary, log = run(faults=ScriptedFaults([(verb, "*", call, 0.1)]))
     assert summary["steps"] == 5
     assert len({row["group_id"] for row in log.consumed}) == len(log.consumed) == 5 * 8
     assert sum(summary["restarts"].values()) > 0
