@@ -46,6 +46,14 @@ def after_first_step(process: subprocess.Popen[str], run: Path) -> list[psutil.P
     return psutil.Process(process.pid).children(recursive=True)
 
 
+def kill(processes: list[psutil.Process], actor: str, limit: int) -> None:
+    """SIGKILL to the first processes of an actor class."""
+    found = [process for process in processes if actor in " ".join(process.cmdline())]
+    assert len(found) == 2
+    for process in found[:limit]:
+        process.send_signal(signal.SIGKILL)
+
+
 def gone(processes: list[psutil.Process], within_seconds: float = 15.0) -> bool:
     """Whether all of them have ended."""
     return not psutil.wait_procs(processes, timeout=within_seconds)[1]
@@ -72,14 +80,28 @@ def test_a_run_borrows_in_both_directions_and_leaves_everything(tmp_path: Path, 
     assert "run directory" in out
 
 
-def test_a_killed_engine_ends_the_run_with_its_name_and_what_was_done(tmp_path: Path, real_job: dict[str, Any]) -> None:
+def test_a_killed_engine_is_restarted_and_nothing_is_lost(tmp_path: Path, real_job: dict[str, Any]) -> None:
+    process = start(write_job(tmp_path, {**real_job, "policy": "NoBorrow", "num_steps": 8}))
+    processes = after_first_step(process, tmp_path / "run")
+    kill(processes, "RolloutActor", limit=1)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert sum(summary["restarts"].values()) == 1
+    assert summary["steps"] == 8
+    assert summary["groups"]["consumed"] == 48
+    assert gone(processes)
+
+
+def test_a_killed_trainer_ends_the_run_with_its_name_and_what_was_done(
+    tmp_path: Path, real_job: dict[str, Any]
+) -> None:
     process = start(write_job(tmp_path, {**real_job, "policy": "NoBorrow", "num_steps": 500}))
     processes = after_first_step(process, tmp_path / "run")
-    engine = next(p for p in processes if "RolloutActor" in " ".join(p.cmdline()))
-    engine.send_signal(signal.SIGKILL)
+    kill(processes, "TrainerActor", limit=2)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert [line for line in err.splitlines() if line.startswith("bidirl: WorkerError: rollouter@")], err
+    assert [line for line in err.splitlines() if line.startswith("bidirl: WorkerError: trainer@trainpool:0 died")], err
     assert "Traceback" not in err
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["error"].startswith("WorkerError")
