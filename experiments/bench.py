@@ -30,7 +30,7 @@ POLICIES = ("NoBorrow", "ModelGuided")
 WORKLOADS: Mapping[str, Mapping[str, Any]] = {
     "train-heavy, s=0": {"staleness": 0, "ray.max_num_seqs": 40},
     "train-heavy, s=1": {"staleness": 1, "ray.max_num_seqs": 40},
-    "rollout-heavy, s=1": {"staleness": 1, "ray.max_num_seqs": 2, "groups_per_batch": 8},
+    "rollout-heavy, s=1": {"staleness": 1, "ray.max_num_seqs": 2, "groups_per_batch": 6},
 }
 """How many sequences an engine runs at once decides which stage is slow."""
 
