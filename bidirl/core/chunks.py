@@ -78,19 +78,23 @@ def plan_chunks(
 ) -> tuple[Chunk, ...]:
     """Cut a batch into stage-ordered chunks of at most ``max_tokens_per_chunk`` tokens (a longer sequence is alone).
 
-    Sequences keep their order: groups in batch order, samples in sample order.
+    Longest sequences first: those of one chunk have similar lengths, so little of a padded micro-batch is padding and a
+    chunk's tokens say what it costs; and what is left at the end is small, which evens out parallel replicas.
     """
+    refs = [
+        SequenceRef(g, i, group.prompt.num_tokens + sample.num_tokens)
+        for g, group in enumerate(groups)
+        for i, sample in enumerate(group.samples)
+    ]
     parts: list[tuple[SequenceRef, ...]] = []
     current: list[SequenceRef] = []
     tokens = 0
-    for g, group in enumerate(groups):
-        for i, sample in enumerate(group.samples):
-            ref = SequenceRef(g, i, group.prompt.num_tokens + sample.num_tokens)
-            if current and tokens + ref.num_tokens > max_tokens_per_chunk:
-                parts.append(tuple(current))
-                current, tokens = [], 0
-            current.append(ref)
-            tokens += ref.num_tokens
+    for ref in sorted(refs, key=lambda ref: (-ref.num_tokens, ref.group_index, ref.sample_index)):
+        if current and tokens + ref.num_tokens > max_tokens_per_chunk:
+            parts.append(tuple(current))
+            current, tokens = [], 0
+        current.append(ref)
+        tokens += ref.num_tokens
     if current:
         parts.append(tuple(current))
     return tuple(

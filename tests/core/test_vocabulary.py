@@ -38,11 +38,13 @@ def test_samples_merge_equal_versions_and_check_lengths() -> None:
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 100), st.integers(1, 3))
 def test_chunks_partition_every_sub_stage(lengths: list[int], limit: int, stages: int) -> None:
-    """Every sequence is in exactly one chunk of every sub-stage, in order, and no avoidable chunk is too large."""
+    """Every sequence is in exactly one chunk of every sub-stage, longest first, and no avoidable chunk is too large."""
     chunks = plan_chunks(batch(lengths), list(SubStage)[-stages:], limit)
     for stage in list(SubStage)[-stages:]:
         mine = [chunk for chunk in chunks if chunk.sub_stage is stage]
-        assert [ref.group_index for chunk in mine for ref in chunk.sequences] == list(range(len(lengths)))
+        refs = [ref for chunk in mine for ref in chunk.sequences]
+        assert sorted(ref.group_index for ref in refs) == list(range(len(lengths)))
+        assert [ref.num_tokens for ref in refs] == sorted((2 + length for length in lengths), reverse=True)
         assert all(chunk.num_tokens <= limit or len(chunk.sequences) == 1 for chunk in mine)
     assert [chunk.chunk_id for chunk in chunks] == list(range(len(chunks)))
 
