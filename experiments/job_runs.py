@@ -31,8 +31,8 @@ def bidirl(arguments: Sequence[str]) -> float:
     """
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen([sys.executable, "-m", "bidirl.cli.main", *arguments], env=environment)
-    peak = [0.0]
-    watcher = threading.Thread(target=_watch_memory, args=(process, peak), daemon=True)
+    peak, ended = [0.0], threading.Event()
+    watcher = threading.Thread(target=_watch_memory, args=(process.pid, peak, ended), daemon=True)
     watcher.start()
     try:
         status = process.wait()
@@ -40,7 +40,9 @@ def bidirl(arguments: Sequence[str]) -> float:
         process.terminate()
         process.wait()
         raise
-    watcher.join(timeout=5 * _SAMPLE_SECONDS)
+    finally:
+        ended.set()
+    watcher.join()
     if status != 0:
         raise BidirlError(f"'bidirl {' '.join(arguments)}' ended with status {status}")
     return peak[0]
@@ -98,10 +100,9 @@ def _options(options: Mapping[str, Any]) -> list[str]:
     return [word for key, value in options.items() for word in (f"--{key}", str(value))]
 
 
-def _watch_memory(process: subprocess.Popen[bytes], peak: list[float]) -> None:
-    while process.poll() is None:
-        peak[0] = max(peak[0], _proportional_bytes(process.pid) / 2**30)
-        time.sleep(_SAMPLE_SECONDS)
+def _watch_memory(process_id: int, peak: list[float], ended: threading.Event) -> None:
+    while not ended.wait(_SAMPLE_SECONDS):
+        peak[0] = max(peak[0], _proportional_bytes(process_id) / 2**30)
 
 
 def _proportional_bytes(process_id: int) -> float:

@@ -54,6 +54,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "no room for a response": ({"ray.max_response_tokens": 96}, "max_response_tokens: 96 leaves no room"),
     "unknown dtype": ({"ray.rollout_dtype": "float8"}, "rollout_dtype"),
     "a fraction of a version in pinned order": ({"consumption": "pinned", "staleness": 0.5}, "staleness is 0.5"),
+    "checkpoints of real engines": ({"checkpoint_every": 2}, "checkpoint_every"),
     "a run that exists": ({"output_dir": "."}, "is not overwritten"),
 }
 
