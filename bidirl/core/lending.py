@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bidirl.core.devices import Activity
 from bidirl.core.errors import InvariantError, PolicyError, SwitchError, WorkerError
@@ -122,9 +122,11 @@ class Lender:
         self.feeder.auxiliaries = {r.worker: r for r in rollouters}
         await self._pull_over(interrupted)
         self.state.notify("lease_active")
-        while lease.lease_id not in self._ending and not any(r.lost for r in rollouters):
+        while not self._over(lease, rollouters):
             await self._rebalance(rollouters)
-            await self.state.wait_change()
+            # The end may have been announced while rebalancing took its time; nothing would announce it again.
+            if not self._over(lease, rollouters):
+                await self.state.wait_change()
         lease.move(LeaseState.DRAINING)
         lease.num_partials = sum(len(r.running) for r in rollouters)
         self.feeder.release_reservations()
@@ -136,6 +138,10 @@ class Lender:
             rollouter.close_window()
         lease.saved_seconds = lease.work_seconds / max(1, len(self.feeder.primaries))
         await self._switch_out(lease, {r.worker: r.lost for r in rollouters if r.lost is not None})
+
+    def _over(self, lease: Lease, rollouters: Sequence[Rollouter]) -> bool:
+        """Whether a rollout lease has to end: it was told to, or lost a worker."""
+        return lease.lease_id in self._ending or any(r.lost for r in rollouters)
 
     def _split(self, auxiliary_replicas: int, first: bool) -> tuple[Rollouter, ...]:
         """Reserve groups for the auxiliaries; returns the primaries that run some of them."""

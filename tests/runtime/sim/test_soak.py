@@ -31,6 +31,12 @@ def test_every_fault_outside_the_primary_trainers_is_survived(seed: int, faults:
     assert run_schedule(replace(schedule, faults=heavy)).kind == "completed"
 
 
+@pytest.mark.parametrize("seed", [2137, 102832])
+def test_a_lease_that_is_ended_while_it_rebalances_ends(seed: int) -> None:
+    """Found by ``bidirl soak``: the end was announced while the lease waited for an interruption, and missed."""
+    run_schedule(make_schedule(seed))
+
+
 def test_the_same_seed_is_the_same_schedule() -> None:
     first, second = (run_schedule(make_schedule(7)) for _ in range(2))
     assert first == second
