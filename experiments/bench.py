@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bidirl.cli.console import console as terminal
 from bidirl.core.errors import BidirlError
 from bidirl.policies.model_guided import ModelGuided
 from experiments.bench_decisions import decide_latency_seconds
@@ -46,7 +47,7 @@ def main() -> int:
     parser.add_argument("--only", choices=tuple(parts), help="one part (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each row (default: 3)")
     arguments = parser.parse_args()
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console = terminal()
     try:
         directory = new_directory("bench")
         for name, part in parts.items():

@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bidirl.cli.console import console as terminal
 from bidirl.core.errors import BidirlError
 from bidirl.runtime.outputs import comparison_table, plot_timeline
 from experiments.job_runs import ensure_model, new_directory, simulate_like, train
@@ -32,7 +33,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=None, help="optimizer steps of each run (default: the config's)")
     arguments = parser.parse_args()
     began = time.monotonic()
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console = terminal()
     try:
         ensure_model(MODEL, ["tiny", str(MODEL)])
         directory = new_directory("demo")

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bidirl.cli.ablate import PolicyRuns, ratios, run_policies
-from bidirl.cli.options import show
+from bidirl.cli.console import show
 from bidirl.core.errors import BidirlError
 from bidirl.runtime.outputs.report import NOT_RUN, Interval, Report, interval
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bidirl.cli.config import Config
-from bidirl.cli.options import last, show, take, take_config_file
+from bidirl.cli.console import show
+from bidirl.cli.options import last, policy_option, take, take_config_file
 from bidirl.cli.parsing import parse_config
 from bidirl.cli.worlds import simulate
 from bidirl.core.errors import ConfigError
@@ -107,10 +108,8 @@ def short_name(file: Path, options: Sequence[str], policy: str) -> str:
 
 def parse_cell(file: Path | None, options: Sequence[str], policy: str, seed: int) -> Config:
     """The config of one run; an empty ``policy`` keeps its own."""
-    chosen = []
-    if policy:
-        chosen = [f"--policy={policy if policy.lstrip().startswith('{') else '{class_path: ' + policy + '}'}"]
-    return parse_config(Config, file, [*options, *chosen, f"--seed={seed}"], Config.UNBUILT["sim"]).value
+    chosen = [*options, *policy_option(policy), f"--seed={seed}"]
+    return parse_config(Config, file, chosen, Config.UNBUILT["sim"]).value
 
 
 def settings_note(config: Config) -> str:

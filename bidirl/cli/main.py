@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from rich.console import Console
-
 from bidirl.cli.config import Config
+from bidirl.cli.console import console
+from bidirl.cli.options import last, take
 from bidirl.cli.parsing import Parsed, describe, parse_config
-from bidirl.cli.resume import find_resume, taken
+from bidirl.cli.resume import find_resume
 from bidirl.core.errors import BidirlError, ConfigError, WorkerError
 
 USAGE = """\
@@ -101,7 +101,8 @@ def _job(world: str, options: list[str], given: list[str]) -> int:
         return 0
     dry_run = "--dry-run" in options
     options = [option for option in options if option != "--dry-run"]
-    resumed, allowed = taken(options, "--resume", ""), taken(options, "--resume_allow", "")
+    own, options = take(options, "resume", "resume_allow")
+    resumed, allowed = last(own["resume"], "resume", ""), last(own["resume_allow"], "resume_allow", "")
     if not options or options[0].startswith("--"):
         raise ConfigError(f"bidirl {given[0]} needs a config file: bidirl {given[0]} CONFIG [--key value …]")
     parsed = parse_config(Config, Path(options[0]), options[1:], unbuilt=Config.UNBUILT[world])
@@ -132,15 +133,9 @@ def _print_result(config: Config, summary: object) -> None:
     from bidirl.runtime.outputs import comparison_table
 
     assert isinstance(summary, dict)
-    _console().print(comparison_table([(config.name, {"staleness_bound": config.staleness, **summary})]))
+    console().print(comparison_table([(config.name, {"staleness_bound": config.staleness, **summary})]))
     if config.tracking != "none":
         print(f"run directory: {run_directory(config)}")
-
-
-def _console() -> Console:
-    """As wide as the terminal; wide enough for a table of several runs where there is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
 
 
 def _compare(runs: list[str]) -> int:
@@ -148,7 +143,7 @@ def _compare(runs: list[str]) -> int:
         raise ConfigError("bidirl compare needs run directories: bidirl compare RUN…")
     from bidirl.runtime.outputs import comparison_table, read_summary
 
-    _console().print(comparison_table([(Path(run).name, read_summary(Path(run))) for run in runs]))
+    console().print(comparison_table([(Path(run).name, read_summary(Path(run))) for run in runs]))
     return 0
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bidirl.cli.config import Config
+from bidirl.cli.options import last, take
 from bidirl.cli.parsing import parse_config
-from bidirl.cli.resume import taken
 from bidirl.core.digests import chained
 from bidirl.core.errors import ConfigError
 from bidirl.core.interfaces import AdmissionPolicy
@@ -71,8 +71,8 @@ def main(options: list[str]) -> int:
     if not options or "--help" in options or "-h" in options:
         print(USAGE, end="")
         return 0 if options else 2
-    world = taken(options, "--world", "ray")
-    count = taken(options, "--num_random", "1")
+    own, options = take(options, "world", "num_random")
+    world, count = last(own["world"], "world", "ray"), last(own["num_random"], "num_random", "1")
     if world not in ("ray", "sim"):
         raise ConfigError(f"--world is {world!r}: use ray or sim")
     if not count.isdigit() or int(count) < 1:
@@ -85,14 +85,14 @@ def main(options: list[str]) -> int:
 def report(names: Sequence[str], runs: Sequence[VersionHashes]) -> int:
     """Print the comparison of every run with the first; returns the exit status."""
     status, base = 0, runs[0]
-    last = max(base.parameters, default=0)
-    print(f"{names[0]}: {last} versions, parameters of the last {base.parameters.get(last, 'none')[:16]}")
+    latest = max(base.parameters, default=0)
+    print(f"{names[0]}: {latest} versions, parameters of the last {base.parameters.get(latest, 'none')[:16]}")
     for name, run in zip(names[1:], runs[1:], strict=True):
         lent = ", ".join(f"{n} {direction}" for direction, n in sorted(run.num_leases.items())) or "none"
         print(f"{name}: leases: {lent}; {run.num_interruptions} interruptions of consumed groups")
         difference = first_difference(base, run)
         if difference is None and len(run.num_leases) == 2:
-            print(f"  identical in all {last} versions: batches and parameters")
+            print(f"  identical in all {latest} versions: batches and parameters")
             continue
         status = 1
         print(f"  {difference or 'identical, but not both directions borrowed: this shows nothing, run more steps'}")

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from bidirl.core.errors import ConfigError
-from bidirl.runtime.outputs.report import Report
 
 
 def take_config_file(options: Sequence[str], usage: str) -> tuple[Path, list[str]]:
@@ -58,12 +55,8 @@ def last(values: Sequence[str], key: str, default: str) -> str:
     return values[0] if values else default
 
 
-def show(report: Report, directory: Path | None = None) -> None:
-    """Print a report, and write its files where a directory is named."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
-    console.print(report.table(), markup=False)
-    if directory is not None:
-        for path in report.write(directory):
-            print(path)
+def policy_option(policy: str) -> list[str]:
+    """The option that replaces the policy of a config and its arguments; none where ``policy`` is empty."""
+    if not policy:
+        return []
+    return [f"--policy={policy if policy.lstrip().startswith('{') else '{class_path: ' + policy + '}'}"]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from bidirl.cli.config import Config
-from bidirl.cli.options import last, show, take, take_config_file
+from bidirl.cli.console import show
+from bidirl.cli.options import last, take, take_config_file
 from bidirl.cli.parsing import parse_config
 from bidirl.cli.simulation import SimulationConfig, layouts
 from bidirl.core.errors import ConfigError

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bidirl.cli.config import Config
-from bidirl.cli.options import last, show, take
+from bidirl.cli.console import show
+from bidirl.cli.options import last, policy_option, take
 from bidirl.cli.parsing import parse_config
 from bidirl.core.errors import ConfigError, PolicyError
 from bidirl.core.opportunity import Decision
@@ -66,10 +67,7 @@ def replay(run: Path, options: Sequence[str]) -> list[Replayed]:
     if warning:
         print(f"bidirl: warning: {warning}", file=sys.stderr)
     taken, rest = take(options, "policy")
-    chosen = last(taken["policy"], "policy", "")
-    if chosen and not chosen.lstrip().startswith("{"):
-        chosen = "{class_path: " + chosen + "}"
-    given = [f"--policy={chosen}"] if chosen else []
+    given = policy_option(last(taken["policy"], "policy", ""))
     config = parse_config(Config, run / "config.yaml", [*given, *rest], ("simulation", "task", "ray")).value
     realised = {row["lease_id"]: row["realised_benefit_seconds"] for row in read_rows(run / "leases.jsonl")}
     found = []

@@ -46,18 +46,6 @@ def find_resume(run: Path, resolved_yaml: str, allowed: Sequence[str] = ()) -> P
     return path
 
 
-def taken(options: list[str], key: str, default: str) -> str:
-    """Remove ``key value`` from the options and return the value."""
-    if key not in options:
-        return default
-    at = options.index(key)
-    if at + 1 == len(options):
-        raise ConfigError(f"{key} needs a value")
-    value = options[at + 1]
-    del options[at : at + 2]
-    return value
-
-
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -23,7 +23,6 @@ class Side:
     """Trainer workers that pull from one queue together, ``replicas`` chunks in parallel.
 
     Attributes:
-        contributed: whether gradients lie here that are not in the primary trainers.
         merged: set by the trainer once they are (or once there is nothing to merge).
         lost: why the side's workers must be restarted; ``None`` while they work.
         released: set when the lease shall end although chunks are left.
@@ -35,10 +34,10 @@ class Side:
         self.workers = workers
         self.lease_id = lease_id
         self.primary = lease_id is None
-        self.contributed = self.merged = self.released = False
+        self.merged = self.released = False
         self.lost: WorkerError | None = None
         self.work_seconds = 0.0
-        self._unmerged: list[int] = []
+        self._actor_chunks: list[int] = []
         self.num_chunks = 0
         self._busy_until = 0.0
 
@@ -46,6 +45,11 @@ class Side:
     def devices(self) -> tuple[int, ...]:
         """Devices of the side."""
         return tuple(device for worker in self.workers for device in worker.devices)
+
+    @property
+    def contributed(self) -> bool:
+        """Whether gradients lie here that came from the actor update."""
+        return bool(self._actor_chunks)
 
     @property
     def busy_seconds(self) -> float:
@@ -70,10 +74,9 @@ class Side:
 
     def lose_gradients(self, queue: ChunkQueue) -> None:
         """What this side accumulated is gone: the chunks behind it run again, wherever."""
-        for chunk_id in self._unmerged:
+        for chunk_id in self._actor_chunks:
             queue.lose(chunk_id)
-        self._unmerged.clear()
-        self.contributed = False
+        self._actor_chunks.clear()
 
     def _ask(self, queue: ChunkQueue, others: list[Side], overhead_seconds: float) -> int:
         queued = queue.queued
@@ -123,8 +126,7 @@ class Side:
             state.estimates.observe_chunks([(chunk.sub_stage, chunk.num_tokens)], seconds)
             self.work_seconds += seconds
             if chunk.sub_stage is SubStage.ACTOR_UPDATE:
-                self.contributed = True
-                self._unmerged.append(chunk.chunk_id)
+                self._actor_chunks.append(chunk.chunk_id)
         self.num_chunks += len(chunks)
         self._busy_until = 0.0
         state.board.set(self.devices, Activity.IDLE, "", self.lease_id)

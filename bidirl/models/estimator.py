@@ -11,7 +11,9 @@ from bidirl.core.topology import Direction
 from bidirl.core.work import RolloutUsage, RolloutWork, SwitchCost, TrainerWork
 from bidirl.models.lengths import LengthStats
 from bidirl.models.profiler import OnlineProfiler
+from bidirl.models.rollout import CalibratedRolloutModel
 from bidirl.models.switch_cost import SwitchCostModel
+from bidirl.models.trainer import CalibratedTrainerModel
 
 
 class Estimator:
@@ -28,6 +30,16 @@ class Estimator:
         self.profiler = OnlineProfiler(rollout_model=rollout_model, trainer_model=trainer_model)
         self.switch_costs = switch_costs
         self.lengths = LengthStats(max_response_tokens=max_response_tokens)
+
+    @classmethod
+    def calibrated(cls, max_response_tokens: int) -> Estimator:
+        """Fresh calibrated models and default priors: what a config that names no models gets."""
+        return cls(
+            rollout_model=CalibratedRolloutModel(),
+            trainer_model=CalibratedTrainerModel(),
+            switch_costs=SwitchCostModel(),
+            max_response_tokens=max_response_tokens,
+        )
 
     @property
     def rollout_model(self) -> StageModel[RolloutWork, RolloutUsage]:

@@ -9,9 +9,6 @@ from bidirl.core.coordinator import run_job
 from bidirl.core.interfaces import AdmissionPolicy, Splitter
 from bidirl.core.records import Recorder
 from bidirl.models.estimator import Estimator
-from bidirl.models.rollout import CalibratedRolloutModel
-from bidirl.models.switch_cost import SwitchCostModel
-from bidirl.models.trainer import CalibratedTrainerModel
 from bidirl.policies.splitters import CapacitySplit
 from bidirl.runtime.sim.cluster import SimCluster
 from bidirl.runtime.sim.virtual_time import run_virtual
@@ -28,12 +25,7 @@ def simulate(
 ) -> Mapping[str, Any]:
     """The summary of one run. Stage models are fitted online, as in a real run; nothing is known beforehand."""
     cluster = SimCluster(cell.topology(), cell.workload(seed), cell.timings(), max_num_seqs=64, seed=seed)
-    estimates = Estimator(
-        rollout_model=CalibratedRolloutModel(),
-        trainer_model=CalibratedTrainerModel(),
-        switch_costs=SwitchCostModel(),
-        max_response_tokens=cell.max_response_tokens,
-    )
+    estimates = Estimator.calibrated(cell.max_response_tokens)
     splitter = splitter if splitter is not None else CapacitySplit()
     job = run_job(cluster, cell.settings(num_steps, seed), policy, splitter, estimates, recorder or Recorder())
     summary: Mapping[str, Any] = run_virtual(job)

@@ -13,16 +13,12 @@ from bidirl.core.job import JobSettings
 from bidirl.core.opportunity import Decision, LeaseView, Opportunity
 from bidirl.core.records import Recorder
 from bidirl.core.topology import Topology, build_topology
-from bidirl.core.work import SwitchCost
 from bidirl.models.estimator import Estimator
-from bidirl.models.rollout import CalibratedRolloutModel
-from bidirl.models.sim_timings import RolloutTimings, SimTimings
-from bidirl.models.switch_cost import SwitchCostModel
-from bidirl.models.trainer import CalibratedTrainerModel
-from bidirl.models.trainer_base import SubStageCost
+from bidirl.models.sim_timings import SimTimings
 from bidirl.policies.splitters import CapacitySplit
 from bidirl.runtime.sim.cluster import SimCluster
 from bidirl.runtime.sim.faults import FaultPlan
+from bidirl.runtime.sim.soak import small_timings as timings
 from bidirl.runtime.sim.virtual_time import run_virtual
 from bidirl.runtime.sim.workload import LognormalWorkload
 
@@ -82,29 +78,9 @@ class Recorded(Recorder):
         self.summaries.append(summary)
 
 
-def timings(rollout: float = 1.0, train: float = 1.0, switch: float = 0.05) -> SimTimings:
-    """A small world in which a batch takes seconds; the factors scale the two stages."""
-    return SimTimings(
-        rollout=RolloutTimings(1e-5, 5e-3, 5e-4, 1e-7).scaled(rollout),
-        ref_logprob=SubStageCost(0.005, 0.1 * train),
-        actor_update=SubStageCost(0.01, 0.4 * train),
-        rollouter_on_trainpool=SwitchCost(switch, switch / 2),
-        trainer_on_rollpool=SwitchCost(switch, switch / 2, switch / 4),
-        begin_batch_seconds=0.01,
-        optimizer_step_seconds=0.05,
-        export_seconds=0.02,
-        load_weights_seconds=0.03,
-    )
-
-
 def estimator() -> Estimator:
     """Fresh models with the shipped defaults."""
-    return Estimator(
-        rollout_model=CalibratedRolloutModel(),
-        trainer_model=CalibratedTrainerModel(),
-        switch_costs=SwitchCostModel(),
-        max_response_tokens=MAX_RESPONSE_TOKENS,
-    )
+    return Estimator.calibrated(MAX_RESPONSE_TOKENS)
 
 
 def simulate(

@@ -13,12 +13,9 @@ from bidirl.core.errors import ConfigError
 from bidirl.core.topology import Direction
 from bidirl.core.work import RolloutUsage, SwitchCost
 from bidirl.models.estimator import Estimator
-from bidirl.models.rollout import CalibratedRolloutModel
 from bidirl.models.sim_calibration import load_timings, timings_from_estimates, timings_from_summary
 from bidirl.models.sim_timings import RolloutTimings, SimTimings, timings_from_mapping
-from bidirl.models.switch_cost import SwitchCostModel
 from bidirl.models.testbeds import TESTBEDS, find_testbed, roofline_table
-from bidirl.models.trainer import CalibratedTrainerModel
 from bidirl.models.trainer_base import SubStageCost
 
 
@@ -80,18 +77,19 @@ def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:
         load_timings(str(tmp_path / "no.json"))
 
 
-def test_timings_from_what_a_run_measured() -> None:
-    true = RolloutTimings(1e-4, 0.02, 1e-5, 3e-7)
-    estimator = Estimator(
-        rollout_model=CalibratedRolloutModel(),
-        trainer_model=CalibratedTrainerModel(),
-        switch_costs=SwitchCostModel(),
-        max_response_tokens=100,
-    )
+def fitted(true: RolloutTimings) -> Estimator:
+    """Stage models that have seen ``true``, and chunks of 0.1 s plus 0.5 s per 1,000 tokens."""
+    estimator = Estimator.calibrated(100)
     for i in range(1, 60):
         usage = RolloutUsage(100.0 * (i % 7), 10.0 * i, 30.0 * i * (1 + i % 3), 9000.0 * i * (1 + i % 5))
         estimator.observe_rollout(usage, true.seconds(usage))
         estimator.observe_chunks([(SubStage.ACTOR_UPDATE, 1000 + 100 * i)], 0.1 + 0.5 * (1 + 0.1 * i))
+    return estimator
+
+
+def test_timings_from_what_a_run_measured() -> None:
+    true = RolloutTimings(1e-4, 0.02, 1e-5, 3e-7)
+    estimator = fitted(true)
     estimator.observe_switch(Direction.TRAINER_ON_ROLLPOOL, in_seconds=2.0, out_seconds=3.0)
     parameters = json.loads(json.dumps(dict(estimator.parameters())))
     timings = timings_from_estimates(parameters, SimTimings(export_seconds=7.0))
@@ -115,16 +113,7 @@ def test_timings_from_a_summary_need_estimates() -> None:
 
 
 def test_a_summary_calibrates_to_the_mean_and_a_file_may_be_a_summary(tmp_path: Path) -> None:
-    estimator = Estimator(
-        rollout_model=CalibratedRolloutModel(),
-        trainer_model=CalibratedTrainerModel(),
-        switch_costs=SwitchCostModel(),
-        max_response_tokens=100,
-    )
-    for i in range(1, 60):
-        usage = RolloutUsage(100.0 * (i % 7), 10.0 * i, 30.0 * i * (1 + i % 3), 9000.0 * i * (1 + i % 5))
-        estimator.observe_rollout(usage, RolloutTimings(0.001, 0.02, 0.003, 1e-6).seconds(usage))
-        estimator.observe_chunks([(SubStage.ACTOR_UPDATE, 1000 + 100 * i)], 0.1 + 0.5 * (1 + 0.1 * i))
+    estimator = fitted(RolloutTimings(0.001, 0.02, 0.003, 1e-6))
     errors = {"rollout": {"measured_over_predicted": 1.5}, "train": {"measured_over_predicted": 2.0}}
     summary = {"world": "ray", "estimates": dict(estimator.parameters()), "stage_model_error": errors}
     path = tmp_path / "summary.json"

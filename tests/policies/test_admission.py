@@ -190,19 +190,27 @@ def _end_with_lease(work: TrainerWork, model: OracleTrainerModel, primaries: int
     return end
 
 
-@settings(max_examples=200)
-@given(stages, trainer_models, st.integers(1, 4), st.integers(1, 4), seconds, seconds, seconds)
-def test_no_admitted_training_window_ends_later(
-    work: TrainerWork, model: OracleTrainerModel, primaries: int, extra: int, c_in: float, c_out: float, grad: float
-) -> None:
-    asked = opportunity(
+def training_window(
+    work: TrainerWork, model: OracleTrainerModel, primaries: int, extra: int, cost: SwitchCost, **more: float
+) -> Opportunity:
+    """An opportunity to lend ``extra`` replicas to a training stage."""
+    return opportunity(
         T_ON_R,
         primary_replicas=primaries,
         auxiliary_replicas=extra,
         trainer_work=work,
         trainer_model=model,
-        switch_cost=SwitchCost(c_in, c_out, grad),
+        switch_cost=cost,
+        **more,
     )
+
+
+@settings(max_examples=200)
+@given(stages, trainer_models, st.integers(1, 4), st.integers(1, 4), seconds, seconds, seconds)
+def test_no_admitted_training_window_ends_later(
+    work: TrainerWork, model: OracleTrainerModel, primaries: int, extra: int, c_in: float, c_out: float, grad: float
+) -> None:
+    asked = training_window(work, model, primaries, extra, SwitchCost(c_in, c_out, grad))
     decision = ModelGuided().decide(asked)
     if decision.admit:
         merge = grad if any(stage is SubStage.ACTOR_UPDATE for stage, _ in work.chunks) else 0.0
@@ -288,15 +296,8 @@ def test_admissions_fall_to_zero_as_costs_scale(
 def test_no_training_window_that_priced_admits_ends_later(
     work: TrainerWork, model: OracleTrainerModel, primaries: int, extra: int, c_in: float, c_out: float, grad: float
 ) -> None:
-    asked = opportunity(
-        T_ON_R,
-        primary_replicas=primaries,
-        auxiliary_replicas=extra,
-        trainer_work=work,
-        trainer_model=model,
-        lender_wait_seconds=model.predict(work, primaries),
-        switch_cost=SwitchCost(c_in, c_out, grad),
-    )
+    cost, wait = SwitchCost(c_in, c_out, grad), model.predict(work, primaries)
+    asked = training_window(work, model, primaries, extra, cost, lender_wait_seconds=wait)
     decision = PricedModelGuided().decide(asked)
     if decision.admit:  # the step waits for the merge, and at s = 0 the next rollout for the switch-out
         realised = _end_with_lease(work, model, primaries, extra, c_in)

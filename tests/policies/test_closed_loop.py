@@ -15,10 +15,7 @@ from bidirl.core.records import Recorder
 from bidirl.core.topology import Direction, build_topology
 from bidirl.core.work import SwitchCost
 from bidirl.models.estimator import Estimator
-from bidirl.models.rollout import CalibratedRolloutModel
-from bidirl.models.switch_cost import SwitchCostModel
 from bidirl.models.testbeds import find_testbed
-from bidirl.models.trainer import CalibratedTrainerModel
 from bidirl.policies.baselines import NoBorrow, Opportunistic
 from bidirl.policies.model_guided import ModelGuided
 from bidirl.policies.priced import PricedModelGuided
@@ -40,12 +37,7 @@ def simulate(policy: AdmissionPolicy, roll: int, train: int, switch_scale: float
         for name, c in parts.items()
     }
     workload = LognormalWorkload(group_size=4, max_response_tokens=2048, median_response_tokens=400)
-    estimates = Estimator(
-        rollout_model=CalibratedRolloutModel(),
-        trainer_model=CalibratedTrainerModel(),
-        switch_costs=SwitchCostModel(),
-        max_response_tokens=2048,
-    )
+    estimates = Estimator.calibrated(2048)
     cluster = SimCluster(build_topology(roll, train), workload, replace(timings, **scaled))
     summary: Mapping[str, Any] = run_virtual(run_job(cluster, JOB, policy, CapacitySplit(), estimates, Recorder()))
     return summary

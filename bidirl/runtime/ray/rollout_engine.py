@@ -127,8 +127,7 @@ class RolloutEngine:
         Raises:
             WorkerError: if it is above the tolerance.
         """
-        ours = await self._probe()
-        difference = float(np.mean(np.abs(ours - weights.probe_logprobs)))
+        difference = weights.probe_difference(await self._probe())
         if not difference <= self._config.tolerance:
             raise WorkerError(
                 f"{self._name}: after loading version {weights.version} the probe's log-probs differ from the "

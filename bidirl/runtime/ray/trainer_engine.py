@@ -63,7 +63,7 @@ class Trainer(ABC):
         Raises:
             WorkerError: if they differ by more than the tolerance on average.
         """
-        difference = float(abs(self.model.probe() - weights.probe_logprobs).mean())
+        difference = weights.probe_difference(self.model.probe())
         if not difference <= self._config.tolerance:
             raise WorkerError(
                 f"with weights of version {weights.version} the probe's log-probs are off by {difference:.4g} nats on "

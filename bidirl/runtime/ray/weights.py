@@ -62,6 +62,10 @@ class Weights:
     data: NDArray[np.uint8]
     probe_logprobs: NDArray[np.float32]
 
+    def probe_difference(self, logprobs: NDArray[np.float32]) -> float:
+        """Mean absolute difference of a receiver's log-probs to the trainers', in nats."""
+        return float(np.mean(np.abs(logprobs - self.probe_logprobs)))
+
 
 def probe_tokens(vocabulary_size: int, length: int = 17) -> NDArray[np.int32]:
     """A fixed token sequence that touches ids all over the vocabulary."""

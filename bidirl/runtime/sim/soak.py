@@ -22,10 +22,7 @@ from bidirl.core.staleness import StalenessBound
 from bidirl.core.topology import Topology, build_topology
 from bidirl.core.work import SwitchCost
 from bidirl.models.estimator import Estimator
-from bidirl.models.rollout import CalibratedRolloutModel
 from bidirl.models.sim_timings import RolloutTimings, SimTimings
-from bidirl.models.switch_cost import SwitchCostModel
-from bidirl.models.trainer import CalibratedTrainerModel
 from bidirl.models.trainer_base import SubStageCost
 from bidirl.policies.baselines import NoBorrow
 from bidirl.policies.random_leases import RandomLeases
@@ -80,6 +77,21 @@ class Outcome:
     digests: dict[int, str]
 
 
+def small_timings(rollout: float = 1.0, train: float = 1.0, switch: float = 0.05) -> SimTimings:
+    """A small world in which a batch takes seconds; factors of both stages, and C_in in seconds."""
+    return SimTimings(
+        rollout=RolloutTimings(1e-5, 5e-3, 5e-4, 1e-7).scaled(rollout),
+        ref_logprob=SubStageCost(0.005, 0.1 * train),
+        actor_update=SubStageCost(0.01, 0.4 * train),
+        rollouter_on_trainpool=SwitchCost(switch, switch / 2),
+        trainer_on_rollpool=SwitchCost(switch, switch / 2, switch / 4),
+        begin_batch_seconds=0.01,
+        optimizer_step_seconds=0.05,
+        export_seconds=0.02,
+        load_weights_seconds=0.03,
+    )
+
+
 def make_schedule(seed: int, fatal: bool | None = None) -> Schedule:
     """The schedule of a seed. ``fatal``: whether primary trainers may fail; ``None`` lets one seed in ten."""
     dice = random.Random(seed)
@@ -102,16 +114,8 @@ def make_schedule(seed: int, fatal: bool | None = None) -> Schedule:
         seed=seed,
     )
     train, switch = dice.choice((0.1, 1.0, 5.0)), dice.choice((0.0, 0.05, 0.5))
-    timings = SimTimings(
-        rollout=RolloutTimings(1e-5, 5e-3, 5e-4, 1e-7).scaled(dice.choice((0.2, 1.0, 5.0))),
-        ref_logprob=SubStageCost(0.005, 0.1 * train),
-        actor_update=SubStageCost(0.01, 0.4 * train),
-        rollouter_on_trainpool=SwitchCost(switch, switch / 2),
-        trainer_on_rollpool=SwitchCost(switch, switch / 2, switch / 4),
-        begin_batch_seconds=0.01,
-        optimizer_step_seconds=0.05,
-        export_seconds=0.02,
-        load_weights_seconds=0.03,
+    timings = replace(
+        small_timings(dice.choice((0.2, 1.0, 5.0)), train, switch),
         startup_seconds=dice.choice((0.0, 1.0)),
         generate_overhead_seconds=dice.choice((0.0, 0.01)),
     )
@@ -152,12 +156,7 @@ def run_schedule(schedule: Schedule) -> Outcome:
     world = SimCluster(
         schedule.topology, workload, schedule.timings, max_num_seqs=12, seed=schedule.seed, faults=schedule.faults
     )
-    estimator = Estimator(
-        rollout_model=CalibratedRolloutModel(),
-        trainer_model=CalibratedTrainerModel(),
-        switch_costs=SwitchCostModel(),
-        max_response_tokens=_MAX_TOKENS,
-    )
+    estimator = Estimator.calibrated(_MAX_TOKENS)
     kind = "completed"
     try:
         summary = run_virtual(run_job(world, job, schedule.policy, CapacitySplit(), estimator, books))

@@ -18,9 +18,6 @@ from bidirl.core.coordinator import run_job
 from bidirl.core.job import JobSettings
 from bidirl.core.topology import build_topology
 from bidirl.models.estimator import Estimator
-from bidirl.models.rollout import CalibratedRolloutModel
-from bidirl.models.switch_cost import SwitchCostModel
-from bidirl.models.trainer import CalibratedTrainerModel
 from bidirl.policies.baselines import NoBorrow
 from bidirl.policies.random_leases import RandomLeases
 from bidirl.policies.splitters import CapacitySplit
@@ -70,12 +67,7 @@ def train(model, policy, hashes):
     cluster = RayCluster(build_topology(1, 1), config, GrpoConfig(), ParityTask())
     if isinstance(hashes, KillingHashes):
         hashes.watch(cluster)
-    estimator = Estimator(
-        rollout_model=CalibratedRolloutModel(),
-        trainer_model=CalibratedTrainerModel(),
-        switch_costs=SwitchCostModel(),
-        max_response_tokens=48,
-    )
+    estimator = Estimator.calibrated(48)
     return asyncio.run(run_job(cluster, JOB, policy, CapacitySplit(), estimator, hashes))
 
 

@@ -16,12 +16,9 @@ from bidirl.core.job import JobSettings
 from bidirl.core.records import Recorder, Row
 from bidirl.core.topology import build_topology
 from bidirl.models.estimator import Estimator
-from bidirl.models.rollout import CalibratedRolloutModel
 from bidirl.models.sim_calibration import timings_from_summary
 from bidirl.models.sim_timings import SimTimings
-from bidirl.models.switch_cost import SwitchCostModel
 from bidirl.models.testbeds import find_testbed
-from bidirl.models.trainer import CalibratedTrainerModel
 from bidirl.policies.baselines import NoBorrow, Opportunistic
 from bidirl.policies.splitters import CapacitySplit
 from bidirl.runtime.sim.cluster import SimCluster
@@ -67,12 +64,7 @@ def run(
 ) -> tuple[dict[str, Any], Log]:
     workload = LognormalWorkload(group_size=4, max_response_tokens=1024, median_response_tokens=200.0, seed=seed)
     world = SimCluster(build_topology(roll, train), workload, timings, max_num_seqs=16, seed=seed, faults=faults)
-    estimator = Estimator(
-        rollout_model=CalibratedRolloutModel(),
-        trainer_model=CalibratedTrainerModel(),
-        switch_costs=SwitchCostModel(),
-        max_response_tokens=1024,
-    )
+    estimator = Estimator.calibrated(1024)
     job = JobSettings(
         num_steps=5, groups_per_batch=8, group_size=4, staleness=staleness, max_worker_restarts=restarts, seed=seed
     )
