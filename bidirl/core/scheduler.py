@@ -19,7 +19,7 @@ from bidirl.core.topology import Direction, Worker
 from bidirl.core.training import TrainLoop
 from bidirl.core.work import RolloutWork, TrainerWork
 
-DECISION_SCHEMA = 1
+DECISION_SCHEMA = 2
 """Version of the rows of the decision log; a reader refuses any other."""
 
 
@@ -258,6 +258,8 @@ def decision_row(
         "trainer_work": {"chunks": [[str(s), n] for s, n in work.chunks], "comm_bytes": work.comm_bytes},
         "chunk_seconds_running": opportunity.chunk_seconds_running,
         "lender_wait_seconds": wait if isfinite(wait) else str(wait),
+        "lender_replicas": opportunity.lender_replicas,
+        "borrowed_replicas": opportunity.borrowed_replicas,
         "switch_cost": asdict(opportunity.switch_cost),
         "rollout_model": dict(opportunity.rollout_model.parameters()),
         "trainer_model": dict(opportunity.trainer_model.parameters()),

@@ -1,6 +1,7 @@
 """plan, ablate, replay and check, through the command."""
 
 import csv
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ from bidirl.cli.ablate import parse_cell
 from bidirl.cli.main import main
 from bidirl.cli.plan import PlanOptions, batch_work, plan_job, stage_models
 from bidirl.cli.replay import replay
+from bidirl.core.opportunity import Opportunity
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 A6000 = EXPERIMENTS / "a6000.yaml"
@@ -81,13 +83,29 @@ def test_wrong_use_of_ablate(options: list[str], capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("runs") / "run"
-    split = "{class_path: FixedEnvelope, init_args: {rollpool_devices: 2, trainpool_devices: 14}}"
-    options = ["--policy", "ModelGuided", "--envelope", split, "--output_dir", str(directory)]
+def recorded(directory: Path, policy: str, rollpool_devices: int = 2) -> Path:
+    """A simulated run under ``policy``."""
+    pools = f"rollpool_devices: {rollpool_devices}, trainpool_devices: {16 - rollpool_devices}"
+    split = "{class_path: FixedEnvelope, init_args: {" + pools + "}}"
+    options = ["--policy", policy, "--envelope", split, "--output_dir", str(directory)]
     assert main(["simulate", str(A6000), *options, *SMALL]) == 0
     return directory
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded(tmp_path_factory.mktemp("runs") / "run", "ModelGuided")
+
+
+def test_a_log_holds_everything_that_a_policy_can_read(run: Path) -> None:
+    row = json.loads((run / "decisions.jsonl").read_text().splitlines()[0])
+    unnamed = {"now_seconds"}  # under "seconds"
+    assert {field.name for field in dataclasses.fields(Opportunity)} - unnamed <= row.keys()
+
+
+@pytest.mark.parametrize("rollpool_devices", [2, 14])
+def test_a_log_of_our_own_policy_replays_too(tmp_path: Path, rollpool_devices: int) -> None:
+    assert all(entry.agrees for entry in replay(recorded(tmp_path / "run", "PricedModelGuided", rollpool_devices), ()))
 
 
 def test_a_log_replayed_through_its_own_policy_gives_the_same_decisions(run: Path) -> None:

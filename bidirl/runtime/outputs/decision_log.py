@@ -73,6 +73,8 @@ def opportunity_of(
             trainer_work=TrainerWork(tuple((SubStage(s), n) for s, n in work["chunks"]), work["comm_bytes"]),
             chunk_seconds_running=row["chunk_seconds_running"],
             lender_wait_seconds=float(row["lender_wait_seconds"]),
+            lender_replicas=row["lender_replicas"],
+            borrowed_replicas=row["borrowed_replicas"],
             switch_cost=SwitchCost(**row["switch_cost"]),
             rollout_model=rollout_model,
             trainer_model=trainer_model,
