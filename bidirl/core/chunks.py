@@ -73,13 +73,19 @@ class ChunkResult:
     metrics: dict[str, float] | None = None
 
 
+_SMALLEST_SHARE = 4
+"""Chunks shrink to this part of the largest and no further: each has a fixed cost."""
+
+
 def plan_chunks(
-    groups: Sequence[Group], sub_stages: Sequence[SubStage], max_tokens_per_chunk: int
+    groups: Sequence[Group], sub_stages: Sequence[SubStage], max_tokens_per_chunk: int, num_replicas: int = 1
 ) -> tuple[Chunk, ...]:
     """Cut a batch into stage-ordered chunks of at most ``max_tokens_per_chunk`` tokens (a longer sequence is alone).
 
     Longest sequences first: those of one chunk have similar lengths, so little of a padded micro-batch is padding and a
-    chunk's tokens say what it costs; and what is left at the end is small, which evens out parallel replicas.
+    chunk's tokens say what it costs. Where ``num_replicas`` may pull at once, chunks shrink towards the end, each to
+    its replica's share of the tokens that are left (guided self-scheduling, Polychronopoulos and Kuck, 1987): no
+    replica waits for another's large last chunk.
     """
     refs = [
         SequenceRef(g, i, group.prompt.num_tokens + sample.num_tokens)
@@ -88,10 +94,14 @@ def plan_chunks(
     ]
     parts: list[tuple[SequenceRef, ...]] = []
     current: list[SequenceRef] = []
-    tokens = 0
+    tokens, left = 0, sum(ref.num_tokens for ref in refs)
+    smallest = max_tokens_per_chunk // _SMALLEST_SHARE
+    limit = min(max_tokens_per_chunk, max(smallest, left // num_replicas))
     for ref in sorted(refs, key=lambda ref: (-ref.num_tokens, ref.group_index, ref.sample_index)):
-        if current and tokens + ref.num_tokens > max_tokens_per_chunk:
+        if current and tokens + ref.num_tokens > limit:
             parts.append(tuple(current))
+            left -= tokens
+            limit = min(max_tokens_per_chunk, max(smallest, left // num_replicas))
             current, tokens = [], 0
         current.append(ref)
         tokens += ref.num_tokens

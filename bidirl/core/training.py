@@ -91,7 +91,9 @@ class TrainLoop:
             self.feeder.batch_resolved()
             state.notify("batch_dropped")
             return False
-        chunks = plan_chunks(batch, state.settings.sub_stages, state.settings.max_tokens_per_chunk)
+        topology, settings = cluster.topology, state.settings
+        replicas = len(topology.primary_trainers) + len(topology.auxiliary_trainers)
+        chunks = plan_chunks(batch, settings.sub_stages, settings.max_tokens_per_chunk, replicas)
         self.queue = ChunkQueue(chunks)
         self.last_work = trainer_work(chunks)
         state.notify("training_started")

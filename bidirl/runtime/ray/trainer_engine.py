@@ -252,6 +252,7 @@ def _deepspeed_engine(config: RayConfig, model: TrainerModel, device: torch.devi
         betas=(config.adam_beta1, config.adam_beta2),
         eps=config.adam_epsilon,
         weight_decay=config.weight_decay,
+        fused=True,
     )
     settings = {
         "train_micro_batch_size_per_gpu": 1,
