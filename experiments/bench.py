@@ -29,9 +29,14 @@ CONFIG = Path("experiments/bench.yaml")
 TINY, GROWN = Path("models/cache/tiny"), Path("models/cache/grown")
 POLICIES = ("NoBorrow", "ModelGuided")
 WORKLOADS: Mapping[str, Mapping[str, Any]] = {
-    "train-heavy, s=0": {"staleness": 0, "ray.max_num_seqs": 40},
-    "train-heavy, s=1": {"staleness": 1, "ray.max_num_seqs": 40},
-    "rollout-heavy, s=1": {"staleness": 1, "ray.max_num_seqs": 2, "groups_per_batch": 6},
+    "train-heavy, s=0": {"staleness": 0, "ray.max_num_seqs": 64},
+    "train-heavy, s=1": {"staleness": 1, "ray.max_num_seqs": 64},
+    "rollout-heavy, s=1": {
+        "staleness": 1,
+        "ray.max_num_seqs": 2,
+        "groups_per_batch": 8,
+        "max_tokens_per_chunk": 1024,
+    },
 }
 """How many sequences an engine runs at once decides which stage is slow."""
 

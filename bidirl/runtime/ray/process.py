@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 from bidirl.runtime.ray.config import RayConfig
 
 _TAIL_BYTES = 100_000
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+"""Options of glibc's ``mallopt``."""
 _ERROR = re.compile(r"(?:^|[ \]])([A-Za-z_.]*(?:Error|Exception): .+)$", re.MULTILINE)
 _CONSEQUENCES = ("vllm.v1.engine.exceptions.EngineDeadError", "EngineDeadError", "RuntimeError: Engine core init")
 
@@ -38,6 +41,7 @@ def enter_worker_process(
     }
     if config.accelerator == "cpu":
         os.sched_setaffinity(0, set(cores))
+        keep_freed_memory()
         os.environ |= {
             "CUDA_VISIBLE_DEVICES": "",
             "DS_ACCELERATOR": "cpu",
@@ -79,3 +83,11 @@ def last_error_line() -> str:
         errors = [match for match in _ERROR.findall(text) if not match.startswith(_CONSEQUENCES)]
         found = errors[-1].strip() if errors else found
     return found
+
+
+def keep_freed_memory() -> None:
+    """Let glibc's malloc reuse what was freed: by default each large tensor is fresh pages, zeroed by the kernel."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

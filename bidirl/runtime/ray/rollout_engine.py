@@ -68,7 +68,8 @@ class RolloutEngine:
             logger = UsageLogger(self._meter)
             self._engine = AsyncLLM.from_engine_args(args, stat_loggers=[lambda *_: logger])
             self._vocabulary_size = self._engine.model_config.get_vocab_size()
-            return tuple(await self._engine.collective_rpc("bidirl_prepare"))
+            on_cpu = self._config.accelerator == "cpu"
+            return tuple(await self._engine.collective_rpc("bidirl_prepare", args=(on_cpu,)))
 
     async def generate(self, call_id: int, group: Group) -> RolloutReport:
         """Generate until every sample has ended or the call is interrupted. Tokens carry ``version``.

@@ -97,6 +97,7 @@ class AuxiliaryTrainer(Trainer):
     def __init__(self, config: RayConfig, grpo: GrpoConfig, device: torch.device) -> None:
         super().__init__(config, grpo, device)
         self.version = -1
+        self._warm_up()
 
     def offload(self) -> None:
         """The model and its reference."""
@@ -105,6 +106,15 @@ class AuxiliaryTrainer(Trainer):
     def reload(self) -> None:
         """The model and its reference."""
         self._move(self.model.device)
+
+    def _warm_up(self) -> None:
+        """One backward pass: the first of a process takes about twice as long, which a lease's first chunk would pay.
+
+        The primaries have calibration to warm up in.
+        """
+        ids = torch.zeros((1, 2), dtype=torch.long, device=self.model.device)
+        self._add_gradient(self.model.module(input_ids=ids, use_cache=False).logits.sum())
+        self.gradients.clear()
 
     def _move(self, device: torch.device | str) -> None:
         for module in (self.model.module, self.model.reference):

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from bidirl.runtime.ray.process import keep_freed_memory
 from bidirl.runtime.ray.weights import WeightLayout
 
 _PR_SET_PDEATHSIG = 1
@@ -18,8 +19,10 @@ _PR_SET_PDEATHSIG = 1
 class WeightReceiver:
     """Mixed into vLLM's worker class (``worker_extension_cls``)."""
 
-    def bidirl_prepare(self) -> int:
+    def bidirl_prepare(self, on_cpu: bool) -> int:
         """Tie this process's life to its parent's; returns its process id."""
+        if on_cpu:
+            keep_freed_memory()
         if hasattr(ctypes, "CDLL") and os.name == "posix":
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         return os.getpid()
