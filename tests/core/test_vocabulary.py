@@ -49,6 +49,23 @@ def test_chunks_partition_every_sub_stage(lengths: list[int], limit: int, stages
     assert [chunk.chunk_id for chunk in chunks] == list(range(len(chunks)))
 
 
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 400), st.integers(1, 8))
+def test_chunks_shrink_to_a_replicas_share_of_what_is_left(lengths: list[int], limit: int, replicas: int) -> None:
+    """Where more than a quarter of the limit is left per replica, a chunk takes at most that share of it."""
+    left = sum(2 + length for length in lengths)
+    for chunk in plan_chunks(batch(lengths), [SubStage.ACTOR_UPDATE], limit, replicas):
+        share = max(left // replicas, limit // 4)
+        assert chunk.num_tokens <= min(limit, share) or len(chunk.sequences) == 1
+        left -= chunk.num_tokens
+    assert left == 0
+
+
+def test_one_replica_gets_chunks_of_one_size() -> None:
+    """Nobody waits for anybody: only the last chunk is small."""
+    sizes = [chunk.num_tokens for chunk in plan_chunks(batch([8] * 17), [SubStage.ACTOR_UPDATE], 40)]
+    assert sizes == [40, 40, 40, 40, 10]
+
+
 @given(st.randoms(use_true_random=False))
 def test_chunks_finish_once_and_merge_in_order(random: Random) -> None:
     """Any interleaving of pulls, requeues and completions merges all results in chunk order (invariant 5)."""
