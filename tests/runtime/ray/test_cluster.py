@@ -198,7 +198,7 @@ def oracle(config):
 
     torch.set_num_threads(1)
     model = TrainerModel(config, GRPO, torch.device("cpu"))
-    model.optimizer = torch.optim.AdamW(model.parameters, lr=1e-3, weight_decay=0.0)
+    model.optimizer = torch.optim.AdamW(model.parameters, lr=1e-3, weight_decay=0.0, fused=True)
     return model
 
 
