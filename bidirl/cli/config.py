@@ -72,7 +72,7 @@ class Config:
             max(0, k − s) and consumes groups in order, so that training does not depend on placement.
         on_weight_update: interrupt resumes running groups from their prefixes under the new weights; finish lets them
             end under the old ones first.
-        max_tokens_per_chunk: size of a trainer micro-batch.
+        max_tokens_per_chunk: largest trainer micro-batch; the last ones of a batch are smaller.
         max_groups_per_rollouter: groups that one rollout replica runs at once; 0 derives it from the engine's limit.
         calibration_steps: first steps in which model-guided policies refuse and the stage models are fitted.
         probe_switches: switches of each direction measured before the first step, after one that warms up; with 0,

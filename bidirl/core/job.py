@@ -22,7 +22,7 @@ class JobSettings:
             max(0, k − s) and consumes groups in order, which makes training independent of placement (invariant 11).
         on_weight_update: ``interrupt`` resumes running groups from their prefixes under the new weights;
             ``finish`` lets them end under the old ones first.
-        max_tokens_per_chunk: size of a trainer micro-batch.
+        max_tokens_per_chunk: largest trainer micro-batch; the last ones of a batch are smaller.
         sub_stages: the trainer's sub-stages in order.
         max_groups_per_rollouter: groups that one rollout replica runs at once; 0 derives it from the engine's limit.
         calibration_steps: first steps in which model-guided policies must refuse and the stage models are fitted.
