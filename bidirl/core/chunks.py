@@ -96,12 +96,11 @@ def plan_chunks(
     current: list[SequenceRef] = []
     tokens, left = 0, sum(ref.num_tokens for ref in refs)
     smallest = max_tokens_per_chunk // _SMALLEST_SHARE
-    limit = min(max_tokens_per_chunk, max(smallest, left // num_replicas))
     for ref in sorted(refs, key=lambda ref: (-ref.num_tokens, ref.group_index, ref.sample_index)):
+        limit = min(max_tokens_per_chunk, max(smallest, left // num_replicas))
         if current and tokens + ref.num_tokens > limit:
             parts.append(tuple(current))
             left -= tokens
-            limit = min(max_tokens_per_chunk, max(smallest, left // num_replicas))
             current, tokens = [], 0
         current.append(ref)
         tokens += ref.num_tokens

@@ -82,6 +82,12 @@ class Trainer(ABC):
         """Add the gradient of ``loss`` to the sum, without touching ``.grad`` or any engine's hooks."""
         self.gradients.add(torch.autograd.grad(loss, self.model.parameters, allow_unused=True))
 
+    def _smallest_pass(self, model: Any) -> torch.Tensor:
+        """A scalar that is connected to all parameters, from a forward pass of two tokens."""
+        ids = torch.zeros((1, 2), dtype=torch.long, device=self.model.device)
+        total: torch.Tensor = model(input_ids=ids, use_cache=False).logits.sum()
+        return total
+
     @abstractmethod
     def _update(self, batch: PreparedBatch, chunk: Chunk, inputs: Sequence[ChunkResult]) -> ChunkResult:
         """One actor chunk."""
@@ -112,8 +118,7 @@ class AuxiliaryTrainer(Trainer):
 
         The primaries have calibration to warm up in.
         """
-        ids = torch.zeros((1, 2), dtype=torch.long, device=self.model.device)
-        self._add_gradient(self.model.module(input_ids=ids, use_cache=False).logits.sum())
+        self._add_gradient(self._smallest_pass(self.model.module))
         self.gradients.clear()
 
     def _move(self, device: torch.device | str) -> None:
@@ -234,8 +239,7 @@ class PrimaryTrainer(Trainer):
         """A forward and backward of weight zero, so that collectives match on all ranks."""
         if self._exact or self._num_ranks == 1:
             return
-        ids = torch.zeros((1, 2), dtype=torch.long, device=self.model.device)
-        self.engine.backward(self.engine(input_ids=ids, use_cache=False).logits.sum() * 0.0)
+        self.engine.backward(self._smallest_pass(self.engine) * 0.0)
 
 
 def _gathered(config: RayConfig, parameters: Sequence[torch.nn.Parameter]) -> Any:

@@ -20,7 +20,7 @@ class WeightReceiver:
     """Mixed into vLLM's worker class (``worker_extension_cls``)."""
 
     def bidirl_prepare(self, on_cpu: bool) -> int:
-        """Tie this process's life to its parent's; returns its process id."""
+        """Tie this process's life to its parent's and, on CPU, set its allocator; returns its process id."""
         if on_cpu:
             keep_freed_memory()
         if hasattr(ctypes, "CDLL") and os.name == "posix":
