@@ -147,6 +147,7 @@ STATE = {
     "version": 2,
     "next_group_id": 9,
     "num_consumed": 8,
+    "older_versions": [1],
     "resolved_versions": [0, 1, 2],
     "dropped_ids": [],
     "dropped": {},

@@ -81,6 +81,8 @@ class Config:
         max_degenerate_batches: end the run after this many batches in a row without a trainable token.
         max_worker_restarts: losses of one worker that are survived; 0 ends the run at the first.
         checkpoint_every: leave a checkpoint in the run directory after every so many steps; 0 leaves none.
+        auto_resume: a run that loses a primary trainer goes on from its newest checkpoint, in the directory NAME-2 (-3,
+            …), as long as each attempt has left a new one; false ends it.
         record_digests: hash the parameters after every step, and write the hash into the ledger.
         seed: base of every random stream.
         learning: GRPO.
@@ -123,6 +125,7 @@ class Config:
     max_degenerate_batches: int = 8
     max_worker_restarts: int = 3
     checkpoint_every: int = 0
+    auto_resume: bool = True
     record_digests: bool = False
     seed: int = 0
     learning: GrpoConfig

@@ -16,8 +16,8 @@ from bidirl.cli.config import Config
 from bidirl.cli.console import console
 from bidirl.cli.options import last, take
 from bidirl.cli.parsing import Parsed, describe, parse_config
-from bidirl.cli.resume import find_resume
-from bidirl.core.errors import BidirlError, ConfigError, WorkerError
+from bidirl.cli.resume import find_resume, run_resuming
+from bidirl.core.errors import BidirlError, ConfigError, LearnerLost, WorkerError
 
 USAGE = """\
 bidirl: which stage should each device of a fixed budget run right now?
@@ -105,15 +105,14 @@ def _job(world: str, options: list[str], given: list[str]) -> int:
     resumed, allowed = last(own["resume"], "resume", ""), last(own["resume_allow"], "resume_allow", "")
     if not options or options[0].startswith("--"):
         raise ConfigError(f"bidirl {given[0]} needs a config file: bidirl {given[0]} CONFIG [--key value …]")
-    parsed = parse_config(Config, Path(options[0]), options[1:], unbuilt=Config.UNBUILT[world])
+    file, keys = Path(options[0]), options[1:]
+    parsed = parse_config(Config, file, keys, unbuilt=Config.UNBUILT[world])
     if dry_run:
         _print_plan(parsed, world)
         return 0
-    from bidirl.cli import worlds
-
     found = find_resume(Path(resumed), parsed.resolved_yaml, allowed.split(",")) if resumed else None
-    summary = worlds.run(parsed.value, world, parsed.resolved_yaml, ["bidirl", *given], resume_from=found)
-    _print_result(parsed.value, summary)
+    config, summary = run_resuming(file, keys, world, ["bidirl", *given], found)
+    _print_result(config, summary)
     return 0
 
 
@@ -165,7 +164,7 @@ def _subcommand(module: str, options: list[str]) -> int:
 def _cause(error: BaseException) -> str:
     """What stands behind an error of a user's class; a worker's error says its cause itself."""
     cause = error.__cause__
-    if cause is None or isinstance(error, WorkerError):
+    if cause is None or isinstance(error, WorkerError | LearnerLost):
         return ""
     lines = str(cause).strip().splitlines()
     return f" (caused by {type(cause).__name__}: {lines[0] if lines else ''})"

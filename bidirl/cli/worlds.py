@@ -14,7 +14,6 @@ from typing import Any
 from bidirl.cli.config import Config
 from bidirl.core.cluster import Cluster
 from bidirl.core.coordinator import run_job
-from bidirl.core.errors import ConfigError
 from bidirl.core.records import Recorder, TeeRecorder
 from bidirl.core.topology import Topology
 from bidirl.models.estimator import Estimator
@@ -62,8 +61,6 @@ def run(
         ConfigError: before anything has started.
         BidirlError: if the run failed; what was finished is on disk.
     """
-    if world == "ray" and (config.checkpoint_every or resume_from is not None):
-        raise ConfigError("checkpoint_every: the real runtime keeps no checkpoints yet; set it to 0, without --resume")
     cluster = real_cluster(config) if world == "ray" else simulated_cluster(config)
     recorder = make_recorder(config, world, cluster.topology, resolved_yaml, arguments)
     if observer is not None:

@@ -156,12 +156,14 @@ class Cluster(ABC):
         """Put an auxiliary to sleep and wake the primaries of its devices with the weights they had."""
 
     @abstractmethod
-    async def save_learner(self, directory: Path) -> None:
-        """Write the trainers' state (parameters, optimizer, version) and every exported version that is still kept."""
+    async def save_learner(self, directory: Path, older_versions: Sequence[int]) -> None:
+        """Write the trainers' state (parameters, optimizer, version) and these older exported versions."""
 
     @abstractmethod
-    async def load_learner(self, directory: Path, version: int) -> None:
+    async def load_learner(self, directory: Path, version: int, older_versions: Sequence[int]) -> None:
         """Bring the trainers of a started cluster to what ``save_learner`` wrote at ``version``, and export it again.
+
+        ``older_versions`` are those that it was given then; they can be loaded again, too.
 
         Raises:
             ConfigError: if the files do not fit this job.

@@ -7,6 +7,7 @@ BidirlError
 ├── WorkerError        a worker died, failed to start, or answered with an error
 │   ├── GradientsLost  auxiliary trainers died before their gradients were merged: the chunks are computed again
 │   └── SwitchError    a hot switch failed and was rolled back: the run goes on without the lease
+├── LearnerLost        a primary trainer died: what was learned since the last checkpoint is lost with it
 └── StallError         nothing made progress for too long; names who waits for what
 """
 
@@ -47,6 +48,10 @@ class GradientsLost(WorkerError):
 
 class SwitchError(WorkerError):
     """A switch-in failed and was rolled back: the auxiliary is passive and the primary of its device works."""
+
+
+class LearnerLost(BidirlError):
+    """A primary trainer is lost, and with it parameters and optimizer: no restart of that worker brings them back."""
 
 
 class StallError(BidirlError):

@@ -83,6 +83,11 @@ class Feeder:
         rollouters = (*self.primaries, *self.auxiliaries.values())
         return next(r.running[group_id] for r in rollouters if group_id in r.running)
 
+    def older_versions(self) -> range:
+        """Versions older than the present one that a rollouter of a resumed run would have to load."""
+        version = self.state.version
+        return range(version if self.state.settings.consumption != "pinned" else self._oldest_pinned(), version)
+
     def restore(self, next_group_id: int, resolved_versions: Sequence[int], waiting: Sequence[Group]) -> None:
         """Go on from a checkpoint: unfinished groups wait for a rollouter."""
         self.next_group_id = next_group_id
@@ -265,8 +270,12 @@ class Feeder:
         """The oldest version that a rollouter may still have to load, once the present one is exported."""
         if self.state.settings.consumption != "pinned":
             return self.state.version - 1
+        return min(self._oldest_pinned(), self.state.version - 1)
+
+    def _oldest_pinned(self) -> int:
+        """The oldest version under which a group is still to be generated, if it is older than the present one."""
         versions = (self.state.buffer.oldest_unfinished_version, self._pinned_version(self.next_group_id))
-        return min(v for v in (*versions, self.state.version - 1) if v is not None)
+        return min((v for v in versions if v is not None), default=self.state.version)
 
     def lending_version(self) -> int:
         """The version that auxiliary rollouters must load: the newest, or the one that the next batch is pinned to."""

@@ -111,8 +111,6 @@ class Side:
         try:
             report = await state.cluster.train_chunks(self.workers, chunks, inputs)
         except WorkerError as error:
-            if self.primary:
-                raise
             for chunk in chunks:
                 queue.requeue(chunk.chunk_id)
             self.lose_gradients(queue)

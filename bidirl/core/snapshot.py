@@ -21,6 +21,7 @@ class RunSnapshot:
     Attributes:
         version: optimizer steps applied.
         next_group_id: the data cursor; every group below it was issued.
+        older_versions: exported versions below ``version`` that rollouters may still have to load.
         resolved_versions: version after each resolved batch, from 0 (pinned consumption).
         unfinished: open groups with the prefixes that the coordinator knew, in the order in which they were issued.
         finished: groups that wait to be consumed, in the order in which they finished.
@@ -32,6 +33,7 @@ class RunSnapshot:
 
     version: int
     next_group_id: int
+    older_versions: tuple[int, ...]
     resolved_versions: tuple[int, ...]
     unfinished: tuple[Group, ...]
     finished: tuple[Group, ...]
@@ -63,6 +65,7 @@ def take_snapshot(state: RunState, feeder: Feeder) -> RunSnapshot:
     return RunSnapshot(
         version=state.version,
         next_group_id=feeder.next_group_id,
+        older_versions=tuple(feeder.older_versions()),
         resolved_versions=tuple(feeder.resolved_versions),
         unfinished=tuple(feeder.open_group(group_id) for group_id in buffer.unfinished_ids),
         finished=buffer.finished,

@@ -54,7 +54,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "no room for a response": ({"ray.max_response_tokens": 96}, "max_response_tokens: 96 leaves no room"),
     "unknown dtype": ({"ray.rollout_dtype": "float8"}, "rollout_dtype"),
     "a fraction of a version in pinned order": ({"consumption": "pinned", "staleness": 0.5}, "staleness is 0.5"),
-    "checkpoints of real engines": ({"checkpoint_every": 2}, "checkpoint_every"),
+    "float16 that no checkpoint could hold": ({"ray.trainer_dtype": "float16"}, "trainer_dtype"),
     "a run that exists": ({"output_dir": "."}, "is not overwritten"),
 }
 

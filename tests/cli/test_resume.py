@@ -1,6 +1,7 @@
-"""Checkpoints in the simulated world: a resumed run ends as one that was never interrupted."""
+"""Checkpoints in the simulated world: a resumed run ends as one that was never interrupted, also by itself."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidirl.cli import worlds
+from bidirl.cli.config import Config
 from bidirl.cli.main import main
+from bidirl.core.cluster import Cluster
 from bidirl.core.errors import ConfigError
 from bidirl.runtime.outputs.checkpoints import find_fault, latest_checkpoint
+from bidirl.runtime.sim.faults import ScriptedFaults
 from tests.cli.test_main import TIMINGS
 from tests.cli.test_parsing import BASE
 
@@ -108,6 +113,51 @@ def test_a_torn_checkpoint_is_found_and_the_one_before_is_used(run: Path, data: 
         assert len(torn) == (found == previous)
     finally:
         file.write_bytes(content)
+
+
+@pytest.fixture
+def lose_learner(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Lets the first ``times`` clusters lose a primary trainer in the optimizer step of that number."""
+    build = worlds.simulated_cluster
+
+    def arm(times: int, number: int) -> None:
+        left = iter(range(times))
+
+        def faulty(config: Config) -> Cluster:
+            cluster = build(config)
+            if next(left, None) is not None:
+                cluster._faults = ScriptedFaults([("optimizer_step", "", number, 0.0)])  # type: ignore[attr-defined]
+            return cluster
+
+        monkeypatch.setattr(worlds, "simulated_cluster", faulty)
+
+    return arm
+
+
+PINNED = {"consumption": "pinned", "checkpoint_every": 2}
+
+
+def test_a_run_that_loses_its_learner_goes_on_by_itself(
+    tmp_path: Path, lose_learner: Callable[[int, int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(tmp_path, "whole", **PINNED) == 0
+    lose_learner(2, 3)
+    assert simulate(tmp_path, "run", **PINNED) == 0
+    assert "goes on from step-00000002 in " in capsys.readouterr().err
+    whole = digests(tmp_path / "whole")
+    # Three steps each, from versions 0 and 2; the third attempt begins at 4 and ends.
+    for name, versions in (("run", range(1, 4)), ("run-2", range(3, 6)), ("run-3", range(5, 9))):
+        assert digests(tmp_path / name) == {version: whole[version] for version in versions}
+
+
+@pytest.mark.parametrize(("number", "keys"), [(1, {}), (3, {"auto_resume": False}), (3, {"checkpoint_every": 0})])
+def test_it_ends_without_a_new_checkpoint_or_when_told_to(
+    tmp_path: Path, lose_learner: Callable[[int, int], None], number: int, keys: dict[str, Any]
+) -> None:
+    lose_learner(1, number)
+    assert simulate(tmp_path, "run", **{**PINNED, **keys}) == 1
+    assert not (tmp_path / "run-2").exists()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["error"].startswith("LearnerLost")
 
 
 def test_nothing_to_resume_from_is_one_line(tmp_path: Path) -> None:

@@ -101,10 +101,10 @@ def test_a_killed_trainer_ends_the_run_with_its_name_and_what_was_done(
     kill(processes, "TrainerActor", limit=2)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert [line for line in err.splitlines() if line.startswith("bidirl: WorkerError: trainer@trainpool:0 died")], err
+    assert [line for line in err.splitlines() if line.startswith("bidirl: LearnerLost: trainer@trainpool:0 died")], err
     assert "Traceback" not in err
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["error"].startswith("WorkerError")
+    assert summary["error"].startswith("LearnerLost")
     assert summary["steps"] >= 1
     assert gone(processes)
 

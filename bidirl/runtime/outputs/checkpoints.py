@@ -54,7 +54,7 @@ class DirectoryCheckpoints(CheckpointStore):
         temporary = self.directory / f".writing-{snapshot.version:08d}"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        await cluster.save_learner(temporary)
+        await cluster.save_learner(temporary, snapshot.older_versions)
         write_snapshot(snapshot, temporary)
         hashes = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
         (temporary / "manifest.json").write_text(json.dumps({"version": snapshot.version, "sha256": hashes}))
@@ -72,7 +72,7 @@ class DirectoryCheckpoints(CheckpointStore):
         if self.resume_from is None:
             return None
         snapshot = read_snapshot(self.resume_from, cluster)
-        await cluster.load_learner(self.resume_from, snapshot.version)
+        await cluster.load_learner(self.resume_from, snapshot.version, snapshot.older_versions)
         return snapshot
 
 
@@ -115,6 +115,7 @@ def write_snapshot(snapshot: RunSnapshot, directory: Path) -> None:
     arrays: dict[str, NDArray[Any]] = {}
     state = {
         **{name: getattr(snapshot, name) for name in ("version", "next_group_id", "num_consumed")},
+        "older_versions": list(snapshot.older_versions),
         "resolved_versions": list(snapshot.resolved_versions),
         "dropped_ids": list(snapshot.dropped_ids),
         "dropped": dict(snapshot.dropped),
@@ -144,6 +145,7 @@ def _read_snapshot(directory: Path, cluster: Cluster) -> RunSnapshot:
     return RunSnapshot(
         version=state["version"],
         next_group_id=state["next_group_id"],
+        older_versions=tuple(int(version) for version in state["older_versions"]),
         resolved_versions=tuple(state["resolved_versions"]),
         unfinished=tuple(_group(row, arrays, cluster) for row in state["unfinished"]),
         finished=tuple(_group(row, arrays, cluster) for row in state["finished"]),

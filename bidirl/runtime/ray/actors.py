@@ -9,6 +9,7 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bidirl.core.chunks import Chunk, ChunkResult
@@ -147,6 +148,15 @@ class TrainerActor:
             raise WorkerError(f"version {version} was to be exported, the trainer holds {self._trainer.version}")
         weights = self._trainer.export()
         return weights if self._rendezvous is not None and self._rendezvous[0] == 0 else None
+
+    def save(self, directory: Path) -> None:
+        """Write the learner's state; every rank must call it."""
+        self._trainer.save(directory)
+
+    def restore(self, directory: Path) -> int:
+        """Read the learner's state; every rank must call it. Returns the version."""
+        version: int = self._trainer.restore(directory)
+        return version
 
     def load_weights(self, weights: Weights) -> int:
         """Give an auxiliary the primaries' weights; returns the version that it holds."""

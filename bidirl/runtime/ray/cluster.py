@@ -19,6 +19,8 @@ from bidirl.runtime.ray.config import RayConfig
 from bidirl.runtime.ray.fleet import Fleet
 from bidirl.runtime.ray.handles import gather_or_cancel
 from bidirl.runtime.ray.hot_switch import check_hardware
+from bidirl.runtime.ray.learner_files import read_counts, read_weights, write_weights
+from bidirl.runtime.ray.weights import Weights
 
 
 class PromptSource(Protocol):
@@ -274,13 +276,30 @@ class RayCluster(Cluster):
         for primary in self._primaries_under(worker):
             await self._wake_primary(primary)
 
-    async def save_learner(self, directory: Path) -> None:
-        """Not there yet."""
-        raise ConfigError("checkpoint_every: the real runtime does not write checkpoints yet; set it to 0")
+    async def save_learner(self, directory: Path, older_versions: Sequence[int]) -> None:
+        """The primary trainers' state, and the exported weights of older versions."""
+        await self._primaries("save", directory)
+        for version in older_versions:
+            weights = await asyncio.to_thread(self._exported, version)
+            await asyncio.to_thread(write_weights, directory, weights)
 
-    async def load_learner(self, directory: Path, version: int) -> None:
-        """Not there yet."""
-        raise ConfigError("--resume: the real runtime does not read checkpoints yet")
+    async def load_learner(self, directory: Path, version: int, older_versions: Sequence[int]) -> None:
+        """Every primary trainer reads the files; then ``version`` is exported."""
+        import ray
+
+        if (found := read_counts(directory)[0]) != version:
+            raise ConfigError(f"{directory}: the learner is at version {found}, not at {version}")
+        await self._primaries("restore", directory)
+        await self.export_weights(version, min((*older_versions, version)))
+        layout = (await asyncio.to_thread(self._exported, version)).layout
+        for older in older_versions:
+            self._weights[older] = ray.put(await asyncio.to_thread(read_weights, directory, older, layout))
+
+    def _exported(self, version: int) -> Weights:
+        import ray
+
+        weights: Weights = ray.get(self._weights[version])
+        return weights
 
     async def restart(self, worker: Worker) -> None:
         """A new actor in place of the lost one; primaries of its devices that were lost as well are restarted too."""
@@ -297,8 +316,6 @@ class RayCluster(Cluster):
             try:
                 await self._wake_primary(primary)
             except WorkerError:
-                if primary.role is Role.TRAINER:
-                    raise
                 served = self._served[primary]
                 await self.restart(primary)
                 await self._load(primary, served)

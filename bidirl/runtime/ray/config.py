@@ -105,6 +105,10 @@ class RayConfig:
             )
         if self.gradient_merge == "exact" and self.zero_stage == 3:
             raise ConfigError("gradient_merge: exact needs whole parameters on every rank; use zero_stage 0, 1 or 2")
+        if self.trainer_dtype == "float16" and not self.zero_stage:
+            raise ConfigError(
+                "trainer_dtype: float16 needs a ZeRO stage (DeepSpeed's plain one is not readable); use zero_stage 1"
+            )
         if not (Path(self.model) / "config.json").is_file():
             raise ConfigError(
                 f"model: {self.model} is not a model directory (it has no config.json); "

@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 
-from bidirl.core.errors import WorkerError
-from bidirl.core.topology import Worker
+from bidirl.core.errors import BidirlError, ConfigError, LearnerLost, WorkerError
+from bidirl.core.topology import Role, Worker
 
 
 class WorkerHandle:
@@ -32,6 +32,8 @@ class WorkerHandle:
 
         Raises:
             WorkerError: if the worker died, answered with an error, or took too long.
+            LearnerLost: instead of it, if the worker is a primary trainer.
+            ConfigError: if the worker found that a setting is wrong.
         """
         return await self.wait(self.submit(method, *args), method, timeout_seconds)
 
@@ -48,16 +50,22 @@ class WorkerHandle:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(reference.future()), limit)
         except TimeoutError:
-            raise WorkerError(f"{name} did not finish {what} within {limit:g} s") from None
+            raise self._failure(f"{name} did not finish {what} within {limit:g} s") from None
         except ray.exceptions.RayActorError as error:
-            raise WorkerError(f"{name} died during {what}: {_first_line(error)}") from error
+            raise self._failure(f"{name} died during {what}: {_first_line(error)}") from error
         except ray.exceptions.RayTaskError as error:
             cause = error.cause if getattr(error, "cause", None) is not None else error
+            if isinstance(cause, ConfigError):
+                raise ConfigError(str(cause)) from error
             described = _described(cause)
             message = described if described.startswith(name) else f"{name} failed in {what}: {described}"
-            raise WorkerError(message) from error
+            raise self._failure(message) from error
         except ray.exceptions.RayError as error:
-            raise WorkerError(f"{name} was lost during {what}: {_first_line(error)}") from error
+            raise self._failure(f"{name} was lost during {what}: {_first_line(error)}") from error
+
+    def _failure(self, message: str) -> BidirlError:
+        learner = self.worker.primary and self.worker.role is Role.TRAINER
+        return LearnerLost(message) if learner else WorkerError(message)
 
 
 async def gather_or_cancel(calls: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:

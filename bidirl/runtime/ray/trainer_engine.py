@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import torch
 
@@ -16,6 +16,8 @@ from bidirl.core.errors import WorkerError
 from bidirl.runtime.learning import GrpoConfig, PreparedBatch
 from bidirl.runtime.ray.config import RayConfig
 from bidirl.runtime.ray.gradients import GradientSum
+from bidirl.runtime.ray.learner_files import read_counts, read_part, write_counts, write_part
+from bidirl.runtime.ray.optimizer_state import OptimizerState, Part
 from bidirl.runtime.ray.trainer_model import TrainerModel
 from bidirl.runtime.ray.weights import Weights
 
@@ -159,9 +161,10 @@ class PrimaryTrainer(Trainer):
 
     def __init__(self, config: RayConfig, grpo: GrpoConfig, device: torch.device, rank: int, num_ranks: int) -> None:
         super().__init__(config, grpo, device)
-        self._num_ranks = num_ranks
+        self._rank, self._num_ranks = rank, num_ranks
         self._exact = config.gradient_merge == "exact"
         self.engine = _deepspeed_engine(config, self.model, device, rank, num_ranks)
+        self._state = OptimizerState(self.engine, config.zero_stage)
 
     def offload(self) -> None:
         """All of DeepSpeed's states, and the reference model."""
@@ -182,7 +185,7 @@ class PrimaryTrainer(Trainer):
 
     def add_gradients(self, flat: Any) -> None:
         """Add an auxiliary's sum; every rank is given the same ones."""
-        if not self._exact or int(os.environ["RANK"]) == 0:
+        if not self._exact or self._rank == 0:
             self.gradients.add_flat(torch.as_tensor(flat.copy()))
 
     def step(self) -> dict[str, float]:
@@ -192,6 +195,9 @@ class PrimaryTrainer(Trainer):
             group["lr"] = rate
         if self._exact and self._num_ranks > 1:
             torch.distributed.all_reduce(self.gradients.buffer())
+        if self._config.zero_stage == 3:
+            # Its next forward pass is what keeps a backward pass from overwriting the gradients of the one before.
+            self.engine.backward(self._smallest_pass(self.engine) * 0.0)
         self.engine.set_gradient_accumulation_boundary(True)
         with _gathered(self._config, self.model.parameters):
             parts = self.gradients.per_parameter()
@@ -213,6 +219,35 @@ class PrimaryTrainer(Trainer):
         """The weights of the current version; every rank must call it, each gets all of them."""
         with _gathered(self._config, self.model.parameters):
             return self.model.export(self.version)
+
+    def save(self, directory: Path) -> None:
+        """Write parameters, moments and counts (``learner_files``); every rank must call it, rank 0 writes."""
+        for part in get_args(Part):
+            arrays = {}
+            for name, parameter in zip(self.model.layout.shapes, self.model.parameters, strict=True):
+                whole = self._state.read(parameter, part)
+                if self._rank == 0:
+                    arrays[name] = whole.detach().float().cpu().numpy()
+            if self._rank == 0:
+                write_part(directory, part, arrays)
+        if self._rank == 0:
+            write_counts(directory, self.version, self._state.adam_steps)
+
+    def restore(self, directory: Path) -> int:
+        """Become what ``save`` wrote; returns the version. Every rank must call it.
+
+        Raises:
+            ConfigError: if the files do not fit the model.
+        """
+        version, adam_steps = read_counts(directory)
+        parts = {part: read_part(directory, part, self.model.layout) for part in get_args(Part)}
+        self.step()  # without a gradient: the engine makes room for the moments in its first step
+        for part, arrays in parts.items():
+            for name, parameter in zip(self.model.layout.shapes, self.model.parameters, strict=True):
+                self._state.write(parameter, part, torch.from_numpy(arrays[name]))
+        self._state.adam_steps = adam_steps
+        self.version = version
+        return version
 
     def _grad_norm(self) -> float:
         """Norm of whole gradients; under ZeRO the engine computes it while it steps."""
@@ -246,9 +281,9 @@ def _gathered(config: RayConfig, parameters: Sequence[torch.nn.Parameter]) -> An
     """Whole parameters for the time of a block: they are partitioned under ZeRO stage 3."""
     if config.zero_stage < 3:
         return contextlib.nullcontext()
-    import deepspeed
+    from deepspeed.runtime.zero.partition_parameters import GatheredParameters
 
-    return deepspeed.zero.GatheredParameters(list(parameters))
+    return GatheredParameters(list(parameters))
 
 
 def _deepspeed_engine(config: RayConfig, model: TrainerModel, device: torch.device, rank: int, num_ranks: int) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bidirl.core.chunks import Chunk, ChunkResult
 from bidirl.core.cluster import BatchInfo, ChunkReport, Cluster, RolloutReport
-from bidirl.core.errors import ConfigError, GradientsLost, InvariantError, WorkerError
+from bidirl.core.errors import BidirlError, ConfigError, GradientsLost, InvariantError, LearnerLost, WorkerError
 from bidirl.core.groups import Group, Prompt
 from bidirl.core.topology import Direction, Role, Topology, Worker
 from bidirl.models.sim_timings import SimTimings
@@ -132,7 +132,7 @@ class SimCluster(Cluster):
             except TimeoutError:
                 pass
             self._kill(worker, fault)
-            raise fault.error
+            raise self._failure(worker, fault.error)
 
     def _scored(self, worker: Worker, report: RolloutReport) -> RolloutReport:
         """The report, with an error in the group where the reward function fails."""
@@ -285,15 +285,16 @@ class SimCluster(Cluster):
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
-    async def save_learner(self, directory: Path) -> None:
+    async def save_learner(self, directory: Path, older_versions: Sequence[int]) -> None:
         """Takes no virtual time."""
         (directory / "learner.json").write_text(json.dumps(self.learner.state()), encoding="utf-8")
 
-    async def load_learner(self, directory: Path, version: int) -> None:
+    async def load_learner(self, directory: Path, version: int, older_versions: Sequence[int]) -> None:
         """Takes no virtual time."""
         self.learner.load_state(json.loads((directory / "learner.json").read_text(encoding="utf-8")))
         if self.learner.version != version:
             raise ConfigError(f"{directory}: the learner is at version {self.learner.version}, not at {version}")
+        self.learner.oldest_kept = min((*older_versions, version))
 
     # -- losses ------------------------------------------------------------------------------------------------------
 
@@ -313,7 +314,12 @@ class SimCluster(Cluster):
 
     def _check_alive(self, worker: Worker) -> None:
         if worker in self._dead:
-            raise WorkerError(f"{worker.name} is dead: {self._dead[worker]}")
+            raise self._failure(worker, WorkerError(f"{worker.name} is dead: {self._dead[worker]}"))
+
+    def _failure(self, worker: Worker | None, error: WorkerError) -> BidirlError:
+        """A fault of a primary trainer, or of the verbs that belong to all of them, loses the learner."""
+        learner = worker is None or (worker.primary and worker.role is Role.TRAINER)
+        return LearnerLost(str(error)) if learner else error
 
     def _kill(self, worker: Worker | None, fault: Fault) -> None:
         """The worker dies of the fault, if that is fatal, and every other call on it with it."""
@@ -367,4 +373,4 @@ class SimCluster(Cluster):
         else:
             await asyncio.sleep(seconds if fault.loses_reply else min(seconds, fault.after_seconds))
             self._kill(worker, fault)
-            raise fault.error
+            raise self._failure(worker, fault.error)

@@ -36,12 +36,12 @@ class SimLearner:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, between two batches."""
-        return {"version": self.version, "oldest_kept": self.oldest_kept, "digest": self.digest}
+        return {"version": self.version, "digest": self.digest}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state`` returned; its version is exported."""
-        self.version = self.exported = int(state["version"])
-        self.oldest_kept, self.digest = int(state["oldest_kept"]), str(state["digest"])
+        self.version = self.exported = self.oldest_kept = int(state["version"])
+        self.digest = str(state["digest"])
 
     def begin_batch(self, version: int, groups: Sequence[Group]) -> BatchInfo:
         """Take a batch for the step from ``version``."""

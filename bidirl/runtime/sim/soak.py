@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bidirl.core.coordinator import run_job
-from bidirl.core.errors import BidirlError, InvariantError, StallError
+from bidirl.core.errors import LearnerLost
 from bidirl.core.interfaces import AdmissionPolicy
 from bidirl.core.job import JobSettings
 from bidirl.core.leases import LeaseState
@@ -160,11 +160,7 @@ def run_schedule(schedule: Schedule) -> Outcome:
     kind = "completed"
     try:
         summary = run_virtual(run_job(world, job, schedule.policy, CapacitySplit(), estimator, books))
-    except (InvariantError, StallError):
-        raise
-    except BidirlError as error:
-        if not any(verb in str(error) for verb in (*FATAL, "train_chunks")):
-            raise
+    except LearnerLost:
         kind = "ended"
     else:
         check_finished(schedule, summary, books)

@@ -16,7 +16,7 @@ pytest.importorskip("vllm")
 pytest.importorskip("deepspeed")
 
 from bidirl.core.chunks import plan_chunks  # noqa: E402
-from bidirl.core.errors import InvariantError, SwitchError, WorkerError  # noqa: E402
+from bidirl.core.errors import InvariantError, LearnerLost, SwitchError, WorkerError  # noqa: E402
 from bidirl.core.groups import new_group  # noqa: E402
 from bidirl.core.topology import build_topology  # noqa: E402
 from bidirl.runtime.learning import GrpoConfig, prepare_batch, sub_stages  # noqa: E402
@@ -230,5 +230,5 @@ def test_a_worker_that_dies_ends_the_call_with_its_name(cluster, runner):
     runner.run(killed(roll, engine, cluster.generate(roll, new_group(cluster.prompt(200), 8, 3))))
     trainer = cluster._fleet[train].process_ids[0]
     os.kill(trainer, signal.SIGKILL)
-    with pytest.raises(WorkerError, match=r"trainer@trainpool:0 (died|was lost)"):
+    with pytest.raises(LearnerLost, match=r"trainer@trainpool:0 (died|was lost)"):
         runner.run(cluster.export_weights(3))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidirl.core.coordinator import run_job
-from bidirl.core.errors import WorkerError
+from bidirl.core.errors import LearnerLost, WorkerError
 from bidirl.core.job import JobSettings
 from bidirl.core.records import Recorder, Row
 from bidirl.core.topology import build_topology
@@ -126,7 +126,7 @@ def test_a_failed_switch_does_not_end_the_run() -> None:
 
 @pytest.mark.parametrize("verb", ["begin_batch", "optimizer_step", "export_weights"])
 def test_a_lost_primary_trainer_ends_the_run_with_its_cause(verb: str) -> None:
-    with pytest.raises(WorkerError, match=f"scripted fault: {verb}"):
+    with pytest.raises(LearnerLost, match=f"scripted fault: {verb}"):
         run(faults=ScriptedFaults([(verb, "*", 2, 0.1)]))
 
 
