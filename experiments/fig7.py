@@ -39,8 +39,8 @@ def partition(model: str, outcomes: list[Outcome], seeds: int) -> tuple[Report, 
     report = Report(f"fig7_{model.replace('-', '_')}", f"Fig. 7, {model}: partition sweep (simulated)",
                     ("split", "tokens/s", "chosen by"), rows, notes, chart)  # fmt: skip
     spread = max(p.mean for p in known.values()) / min(p.mean for p in known.values())
-    lost = 1.0 - known[chosen].mean / known[best].mean if chosen in known else float("nan")
-    text = f"planner {chosen}, best {best} of those swept ({lost:.1%} lost)"
+    lost = f"{1.0 - known[chosen].mean / known[best].mean:.1%} lost" if chosen in known else NOT_RUN
+    text = f"planner {chosen}, best {best} of those swept ({lost})"
     return (
         report,
         Claim(f"{model}: the planner picks the measured best", "yes", text, chosen == best),
@@ -72,7 +72,7 @@ def main() -> None:
         cells = [
             Cell("split", f"{roll} + {16 - roll}", A6000,
                  (f"--simulation.model={model}", split(roll, 16 - roll, layout), noise))
-            for roll in ROLLPOOLS
+            for roll in sorted({*ROLLPOOLS, planned_rollpool(model)})
         ]  # fmt: skip
         outcomes = run_cells(cells, ("NoBorrow",), given.seeds)
         report, claim, spread = partition(model, outcomes, given.seeds)

@@ -38,6 +38,9 @@ class PricedModelGuided(ModelGuided):
         cold_start: the verdict while the stage-time model of the borrowed role is not ready.
         relative_margin: share of the predicted time without borrowing that must be saved beyond the costs; guards
             against model error.
+        switch_margin: share of C_in + C_out that rollouters must save beyond the costs. In a tail of few long
+            groups the prediction is as good as its worst length, and a lease too short to finish a group only
+            interrupts it.
         early_release: whether to end rollouter leases before the batch is ready.
         followers: share of the rollouters still at work that is expected to be lent soon after, 0 to 1.
     """
@@ -47,12 +50,14 @@ class PricedModelGuided(ModelGuided):
         *,
         cold_start: ColdStart = "refuse",
         relative_margin: float = 0.02,
+        switch_margin: float = 0.1,
         early_release: bool = True,
         followers: float = 0.5,
     ) -> None:
         super().__init__(cold_start=cold_start)
         self.followers = followers
         self.relative_margin = relative_margin
+        self.switch_margin = switch_margin
         self.early_release = early_release
 
     def predict(self, opportunity: Opportunity) -> Decision:
@@ -77,7 +82,7 @@ class PricedModelGuided(ModelGuided):
             helping = max(0.0, alone - cost.in_seconds) * shared / alone
             saved = helping * (alone / shared - 1.0) - cost.out_seconds
         numbers["helping_seconds"] = helping
-        return compare(saved, self.relative_margin * alone, numbers)
+        return compare(saved, max(self.relative_margin * alone, self.switch_margin * switches), numbers)
 
     def _price_training(self, opportunity: Opportunity) -> Decision:
         model, work, cost = opportunity.trainer_model, opportunity.trainer_work, opportunity.switch_cost
