@@ -14,6 +14,13 @@ import numpy as np
 
 def plain(value: Any) -> Any:
     """``value`` in terms of strict JSON."""
+    kind = type(value)  # decision rows list every open chunk: the plain types first, by identity
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else None
+    if kind is tuple or kind is list:
+        return [plain(child) for child in value]
     if isinstance(value, Mapping):
         return {str(key): plain(child) for key, child in value.items()}
     if isinstance(value, np.ndarray):
