@@ -23,9 +23,8 @@ def planned_rollpool(model: str) -> int:
     return plan_job(config, PlanOptions()).chosen.rollpool_devices
 
 
-def partition(model: str, outcomes: list[Outcome], seeds: int) -> tuple[Report, Claim, float]:
+def partition(model: str, chosen: int, outcomes: list[Outcome], seeds: int) -> tuple[Report, Claim, float]:
     """Throughput by split, without borrowing; whether the planner's is the best; best over worst."""
-    chosen = planned_rollpool(model)
     points = [o.runs[0].throughput() if o.runs else None for o in outcomes]
     known = {int(o.cell.value.split()[0]): p for o, p in zip(outcomes, points, strict=True) if p is not None}
     best = max(known, key=lambda roll: known[roll].mean)
@@ -69,13 +68,14 @@ def main() -> None:
     noise = "--simulation.timings={rollout_noise: 0.03, trainer_noise: 0.03, switch_noise: 0.1}"
     reports, claims, everything, spreads = [], [], [], []
     for model, (layout, _) in MODELS.items():
+        chosen = planned_rollpool(model)
         cells = [
             Cell("split", f"{roll} + {16 - roll}", A6000,
                  (f"--simulation.model={model}", split(roll, 16 - roll, layout), noise))
-            for roll in sorted({*ROLLPOOLS, planned_rollpool(model)})
+            for roll in sorted({*ROLLPOOLS, chosen})
         ]  # fmt: skip
         outcomes = run_cells(cells, ("NoBorrow",), given.seeds)
-        report, claim, spread = partition(model, outcomes, given.seeds)
+        report, claim, spread = partition(model, chosen, outcomes, given.seeds)
         reports.append(report)
         claims.append(claim)
         spreads.append(spread)

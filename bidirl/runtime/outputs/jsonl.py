@@ -11,29 +11,28 @@ from typing import IO, Any
 
 import numpy as np
 
+_ALREADY_PLAIN = frozenset({str, int, bool, type(None)})
+
 
 def plain(value: Any) -> Any:
     """``value`` in terms of strict JSON."""
-    kind = type(value)  # decision rows list every open chunk: the plain types first, by identity
-    if kind is str or kind is int or kind is bool or value is None:
+    if type(value) in _ALREADY_PLAIN:
         return value
-    if kind is float:
-        return value if math.isfinite(value) else None
-    if kind is tuple or kind is list:
+    if isinstance(value, (float, np.floating)):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
         return [plain(child) for child in value]
-    if isinstance(value, Mapping):
-        return {str(key): plain(child) for key, child in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return [plain(child) for child in sorted(value)]
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(child) for child in (sorted(value) if isinstance(value, set | frozenset) else value)]
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, np.bool_):
         return bool(value)
-    if isinstance(value, int | np.integer):
+    if isinstance(value, (int, np.integer)):
         return int(value)
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    return value if value is None else str(value)
+    if isinstance(value, Mapping):  # an abstract class: slow to ask, so last (decision rows list every open chunk)
+        return {str(key): plain(child) for key, child in value.items()}
+    return str(value)
 
 
 def dumps(value: Any, indent: int | None = None) -> str:
