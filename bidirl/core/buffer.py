@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ class RolloutBuffer:
         self._pinned = pinned
         self._unfinished: dict[int, int] = {}
         self._unfinished_by_version: Counter[int] = Counter()
+        self._unfinished_by_age: list[tuple[int, int]] = []
         self._finished: dict[int, Group] = {}
         self._finished_by_version: Counter[int] = Counter()
         self._next_in_order = 0
@@ -67,6 +69,7 @@ class RolloutBuffer:
     def issue(self, group: Group) -> None:
         """A group has been issued."""
         self._unfinished[group.group_id] = group.started_version
+        insort(self._unfinished_by_age, (group.started_version, group.group_id))
         self._unfinished_by_version[group.started_version] += 1
 
     def finish(self, group: Group) -> None:
@@ -85,6 +88,7 @@ class RolloutBuffer:
         version = self._unfinished.pop(group_id, None)
         if version is None:
             raise InvariantError(1, f"group {group_id} finished but was not running")
+        del self._unfinished_by_age[bisect_left(self._unfinished_by_age, (version, group_id))]
         self._unfinished_by_version[version] -= 1
         if not self._unfinished_by_version[version]:
             del self._unfinished_by_version[version]
@@ -103,7 +107,7 @@ class RolloutBuffer:
         if self._pinned:
             last = self._next_in_order + self._bound.groups_per_batch
             return tuple(sorted(i for i in self._unfinished if i < last))[:missing]
-        return tuple(sorted(self._unfinished, key=lambda i: (self._unfinished[i], i))[:missing])
+        return tuple(group_id for _, group_id in self._unfinished_by_age[:missing])
 
     def take_batch(self, version: int) -> tuple[Group, ...] | None:
         """Remove and return the batch of ``version``, or ``None`` while it cannot be formed.

@@ -119,6 +119,9 @@ class ChunkQueue:
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self.chunks = tuple(chunks)
         self._states = [ChunkState.QUEUED] * len(self.chunks)
+        self._counts = dict.fromkeys(ChunkState, 0) | {ChunkState.QUEUED: len(self.chunks)}
+        self._sizes = tuple((chunk.sub_stage, chunk.num_tokens) for chunk in self.chunks)
+        self._queued_sizes: tuple[tuple[SubStage, int], ...] | None = None
         self._results: list[ChunkResult | None] = [None] * len(self.chunks)
         self._num_parts = max((chunk.part for chunk in self.chunks), default=-1) + 1
         self._head = 0
@@ -133,14 +136,24 @@ class ChunkQueue:
         return tuple(c for c in self.chunks[self._head :] if self._states[c.chunk_id] is ChunkState.QUEUED)
 
     @property
+    def queued_sizes(self) -> tuple[tuple[SubStage, int], ...]:
+        """``(sub_stage, tokens)`` of the queued chunks, in order; the same object until a chunk moves."""
+        if self._queued_sizes is None:
+            rest = self._sizes[self._head :]
+            if len(rest) != self.num_queued:
+                rest = tuple((chunk.sub_stage, chunk.num_tokens) for chunk in self.queued)
+            self._queued_sizes = rest
+        return self._queued_sizes
+
+    @property
     def num_queued(self) -> int:
         """Number of queued chunks."""
-        return sum(state is ChunkState.QUEUED for state in self._states[self._head :])
+        return self._counts[ChunkState.QUEUED]
 
     @property
     def done(self) -> bool:
         """Whether every chunk is finished or cancelled."""
-        return all(s in (ChunkState.FINISHED, ChunkState.CANCELLED) for s in self._states)
+        return self._counts[ChunkState.FINISHED] + self._counts[ChunkState.CANCELLED] == len(self.chunks)
 
     def runnable(self, limit: int) -> tuple[Chunk, ...]:
         """Up to ``limit`` chunks at the head whose input from the sub-stage before is finished."""
@@ -210,3 +223,7 @@ class ChunkQueue:
         if self._states[chunk_id] is not source:
             raise InvariantError(5, f"chunk {chunk_id} is {self._states[chunk_id]}, cannot go {source} → {target}")
         self._states[chunk_id] = target
+        self._counts[source] -= 1
+        self._counts[target] += 1
+        if ChunkState.QUEUED in (source, target):
+            self._queued_sizes = None

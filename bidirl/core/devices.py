@@ -34,6 +34,10 @@ class DeviceBoard:
     """Current activity and owner of every device. Every change is an interval handed to ``sink``.
 
     The owner is the lease that holds the device, or ``None`` for its home role.
+
+    Attributes:
+        free: devices that are idle and not lent. It and ``lent`` are sets that live: not to be changed by others.
+        lent: devices that a lease holds.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class DeviceBoard:
         self.started_seconds = start
         self._current = dict.fromkeys(devices, (Activity.IDLE, start, ""))
         self._owner: dict[int, int | None] = dict.fromkeys(self._current)
+        self.free = set(self._current)
+        self.lent: set[int] = set()
         self._totals = {device: dict.fromkeys(Activity, 0.0) for device in self._current}
 
     def activity(self, device: int) -> Activity:
@@ -70,6 +76,8 @@ class DeviceBoard:
             if self.activity(device) is not Activity.IDLE:
                 raise InvariantError(4, f"device {device} is busy ({self.activity(device)}), it cannot be lent")
             self._owner[device] = lease_id
+            self.lent.add(device)
+            self._refresh(device)
 
     def give_back(self, devices: Iterable[int], lease_id: int) -> None:
         """End a lease's hold on its devices."""
@@ -77,6 +85,8 @@ class DeviceBoard:
             if self._owner[device] != lease_id:
                 raise InvariantError(4, f"device {device} is not held by lease {lease_id}")
             self._owner[device] = None
+            self.lent.remove(device)
+            self._refresh(device)
 
     def set(self, devices: Iterable[int], activity: Activity, detail: str = "", lease_id: int | None = None) -> None:
         """Devices change activity now, on behalf of ``lease_id`` (``None``: of their home role).
@@ -93,6 +103,13 @@ class DeviceBoard:
                 continue
             self._close(device, now)
             self._current[device] = (activity, now, detail)
+            self._refresh(device)
+
+    def _refresh(self, device: int) -> None:
+        if self._owner[device] is None and self.activity(device) is Activity.IDLE:
+            self.free.add(device)
+        else:
+            self.free.discard(device)
 
     def flush(self) -> None:
         """Close all open intervals now, so that totals and trace are complete."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bidirl.core.chunks import SubStage
 from bidirl.core.interfaces import StageModel
 from bidirl.core.topology import Direction
@@ -47,9 +50,9 @@ class Estimates(Protocol):
         """Means by part (``in``, ``out``, ``grad``); ``None`` where nothing was measured."""
 
     def rollout_work(
-        self, generated: Sequence[int], prompt_tokens: float, resident: Sequence[bool], max_num_seqs: int
+        self, generated: NDArray[np.int64], prompt_tokens: float, resident: NDArray[np.bool_], max_num_seqs: int
     ) -> RolloutWork:
-        """Work left in unfinished sequences: their response tokens so far, and whether an engine holds them now."""
+        """Work left in unfinished sequences: their response tokens so far, and whether an engine holds them."""
 
     def errors(self) -> Mapping[str, Mapping[str, float]]:
         """Relative prediction errors by stage: ``rollout`` and ``train``, each with ``median`` and ``p90``."""

@@ -9,6 +9,7 @@ from heapq import heapify, heappop, heappush
 from bidirl.core.devices import Activity
 from bidirl.core.errors import WorkerError
 from bidirl.core.groups import Group, new_group
+from bidirl.core.missing import MissingSequences, UnfinishedTable
 from bidirl.core.opportunity import MissingGroup
 from bidirl.core.rollouter import Rollouter
 from bidirl.core.state import RunState
@@ -27,7 +28,8 @@ class Feeder:
         self.auxiliaries: dict[Worker, Rollouter] = {}
         self._waiting: dict[int, Group] = {}
         self._reserved: dict[int, None] = {}
-        self._views: dict[int, tuple[Group, MissingGroup]] = {}
+        self._places: dict[int, Rollouter] = {}
+        self._table = UnfinishedTable(state.settings.group_size)
         self.next_group_id = 0
         self.num_finished = 0
         self.resolved_versions: list[int] = [0]
@@ -71,17 +73,19 @@ class Feeder:
         self.next_group_id += 1
         self.state.ledger.issue(group.group_id, version, self.state.now_seconds())
         self.state.buffer.issue(group)
-        self._waiting[group.group_id] = group
+        self._wait(group)
         return group
+
+    def _wait(self, group: Group) -> None:
+        self._waiting[group.group_id] = group
+        self._table.put(group)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def open_group(self, group_id: int) -> Group:
         """An unfinished group, as far as it is known here."""
-        if group_id in self._waiting:
-            return self._waiting[group_id]
-        rollouters = (*self.primaries, *self.auxiliaries.values())
-        return next(r.running[group_id] for r in rollouters if group_id in r.running)
+        place = self._places.get(group_id)
+        return self._waiting[group_id] if place is None else place.running[group_id]
 
     def older_versions(self) -> range:
         """Versions older than the present one that a rollouter of a resumed run would have to load."""
@@ -92,14 +96,17 @@ class Feeder:
         """Go on from a checkpoint: unfinished groups wait for a rollouter."""
         self.next_group_id = next_group_id
         self.resolved_versions = list(resolved_versions)
-        self._waiting = {group.group_id: group for group in waiting}
+        for group in waiting:
+            self._wait(group)
 
     # -- feeding -----------------------------------------------------------------------------------------------------
 
     def on_event(self, cause: str) -> None:
         """Fill every free slot, least loaded rollouter first; start weight updates that are due."""
+        due = self._due_version()
         for rollouter in self.primaries:
-            self._start_update(rollouter)
+            if rollouter.lost or (due is not None and rollouter.served != due):
+                self._start_update(rollouter)
         if not self._may_feed():
             return
         free = [(len(r.running), i, r) for i, r in enumerate(self._active()) if r.accepting]
@@ -122,9 +129,9 @@ class Feeder:
         return bool(self._waiting) or pinned or self._may_start_fresh(self.state.exported)
 
     def _active(self) -> list[Rollouter]:
-        lent = self.state.board.owner
-        primaries = [r for r in self.primaries if all(lent(d) is None for d in r.worker.devices)]
-        return primaries + list(self.auxiliaries.values())
+        lent = self.state.board.lent
+        primaries = [r for r in self.primaries if lent.isdisjoint(r.worker.devices)] if lent else self.primaries
+        return [*primaries, *self.auxiliaries.values()]
 
     def _feed_one(self, rollouter: Rollouter) -> bool:
         group = self._next_for(rollouter)
@@ -133,6 +140,8 @@ class Feeder:
         del self._waiting[group.group_id]
         self._reserved.pop(group.group_id, None)
         rollouter.running[group.group_id] = group
+        self._places[group.group_id] = rollouter
+        self._table.run(group.group_id)
         rollouter.show()
         self.state.spawn(self._run(rollouter, group), f"generate group {group.group_id} on {rollouter.worker.name}")
         return True
@@ -157,7 +166,9 @@ class Feeder:
 
     async def _run(self, rollouter: Rollouter, group: Group) -> None:
         result = await rollouter.generate(group)
-        self._views.pop(group.group_id, None)
+        del self._places[group.group_id]
+        if result.finished or result.error is not None:
+            self._table.remove(group.group_id)
         for sample in result.samples:
             sample.check()
         if result.error is not None:
@@ -172,15 +183,13 @@ class Feeder:
                 self.state.estimates.observe_length(sample.num_tokens)
         else:
             result = replace(result, num_interruptions=group.num_interruptions + 1)
-            self._waiting[group.group_id] = result
+            self._wait(result)
         self.state.notify("group_finished" if result.finished else "group_interrupted")
 
     # -- weight updates ----------------------------------------------------------------------------------------------
 
     def _start_update(self, rollouter: Rollouter) -> None:
-        if rollouter.updating or not (rollouter.lost or rollouter.served != self.due_version(rollouter)):
-            return
-        if any(self.state.board.owner(device) is not None for device in rollouter.worker.devices):
+        if rollouter.updating or not self.state.board.lent.isdisjoint(rollouter.worker.devices):
             return
         rollouter.updating = True
         self.state.spawn(self._update(rollouter), f"weight update of {rollouter.worker.name}")
@@ -190,12 +199,17 @@ class Feeder:
 
         Pinned groups must all end under their own version before any replica leaves it, and versions come one by one.
         """
+        due = self._due_version()
+        return rollouter.served if due is None else due
+
+    def _due_version(self) -> int | None:
+        """What every replica should serve now; ``None`` while none has to change."""
         if self.state.settings.consumption != "pinned":
             return self.state.exported
         version = self.state.buffer.oldest_unfinished_version
         if version is None:
             version = self._pinned_version(self.next_group_id)
-        return rollouter.served if version is None or version > self.state.exported else version
+        return None if version is None or version > self.state.exported else version
 
     async def _update(self, rollouter: Rollouter) -> None:
         await rollouter.drain(interrupt=self.state.settings.on_weight_update == "interrupt")
@@ -224,38 +238,34 @@ class Feeder:
 
     # -- leases ------------------------------------------------------------------------------------------------------
 
-    def missing(self, held: bool = False) -> tuple[MissingGroup, ...]:
-        """The groups that the next batch lacks, issued ones first, then fresh ones.
-
-        Groups of auxiliaries are among them only if ``held``.
+    def missing(self) -> tuple[MissingGroup, ...]:
+        """The groups that the next batch lacks and no auxiliary runs, issued ones first, then fresh ones.
 
         Fresh groups are only announced here (their ids are the next ones); ``reserve`` issues them.
         """
-        state = self.state
-        wanted = state.buffer.num_missing(state.version)
-        on_auxiliaries = {i: group for r in self.auxiliaries.values() for i, group in r.running.items()}
-        running = {i: group for r in self.primaries for i, group in r.running.items()} | on_auxiliaries
-        left_out = set() if held else on_auxiliaries.keys() | self._reserved.keys()
+        ids, num_fresh = self._missing_ids(held=False)
         rows = []
-        ids = state.buffer.missing_ids(state.version)
         for group_id in ids:
-            group = self._waiting.get(group_id) or running.get(group_id)
-            if group is None or group_id in left_out:
-                continue
-            rows.append(self._missing_group(group, group_id in running))
-        for i in range(min(wanted - len(ids), self._num_startable(self.lending_version()))):
-            size = state.settings.group_size
-            rows.append(MissingGroup(self.next_group_id + i, False, size, (0,) * size))
-        return tuple(rows)
+            samples = self.open_group(group_id).samples
+            tokens = tuple(sample.num_tokens for sample in samples if not sample.finished)
+            rows.append(MissingGroup(group_id, group_id in self._places, len(tokens), tokens))
+        size = self.state.settings.group_size
+        fresh = range(self.next_group_id, self.next_group_id + num_fresh)
+        return (*rows, *(MissingGroup(group_id, False, size, (0,) * size) for group_id in fresh))
 
-    def _missing_group(self, group: Group, running: bool) -> MissingGroup:
-        """The view of one group; kept until the group changes, since every event asks for all of them."""
-        known, view = self._views.get(group.group_id, (None, None))
-        if known is not group or view is None or view.running is not running:
-            tokens = tuple(sample.num_tokens for sample in group.samples if not sample.finished)
-            view = MissingGroup(group.group_id, running, len(tokens), tokens)
-            self._views[group.group_id] = (group, view)
-        return view
+    def missing_sequences(self, held: bool) -> MissingSequences:
+        """What ``missing`` lists, as arrays; with the groups of auxiliaries if ``held``."""
+        return self._table.select(*self._missing_ids(held))
+
+    def _missing_ids(self, held: bool) -> tuple[Sequence[int], int]:
+        """Issued groups that the next batch lacks, and how many fresh ones."""
+        buffer, version = self.state.buffer, self.state.version
+        ids = buffer.missing_ids(version)
+        num_fresh = min(buffer.num_missing(version) - len(ids), self._num_startable(self.lending_version()))
+        if not held and (self._reserved or self.auxiliaries):
+            left_out = self._reserved.keys() | {i for r in self.auxiliaries.values() for i in r.running}
+            ids = tuple(i for i in ids if i not in left_out)
+        return ids, max(0, num_fresh)
 
     def _num_startable(self, version: int) -> int:
         left = self._num_left()

@@ -11,15 +11,16 @@ from bidirl.core.feeding import Feeder
 from bidirl.core.interfaces import AdmissionPolicy
 from bidirl.core.leases import Lease, LeaseState
 from bidirl.core.lending import Lender
-from bidirl.core.opportunity import Decision, LeaseHistory, MissingGroup, Opportunity
+from bidirl.core.missing import MissingSequences
+from bidirl.core.opportunity import Decision, LeaseHistory, Opportunity
 from bidirl.core.records import Recorder
-from bidirl.core.sides import trainer_work
+from bidirl.core.rollouter import Rollouter
 from bidirl.core.state import RunState
 from bidirl.core.topology import Direction, Worker
 from bidirl.core.training import TrainLoop
 from bidirl.core.work import RolloutWork, TrainerWork
 
-DECISION_SCHEMA = 2
+DECISION_SCHEMA = 3
 """Version of the rows of the decision log; a reader refuses any other."""
 
 
@@ -40,6 +41,7 @@ class Scheduler:
         self._prompt_tokens = 0.0
         by_device = {device: r for r in feeder.primaries for device in r.worker.devices}
         auxiliaries = state.cluster.topology.auxiliary_trainers
+        self._trainpool = {device for w in state.cluster.topology.auxiliary_rollouters for device in w.devices}
         self._homes = {w: tuple({id(by_device[d]): by_device[d] for d in w.devices}.values()) for w in auxiliaries}
         self._keeps_decisions = type(state.recorder).decision is not Recorder.decision
         self._asks_release = type(policy).release is not AdmissionPolicy.release
@@ -48,10 +50,10 @@ class Scheduler:
         """May trainers that wait lend their devices to rollout? Asked before waiting groups go to the primaries."""
         self._ask_release(cause)
         workers = self.state.cluster.topology.auxiliary_rollouters
-        if not self.trainer.waiting or not workers or not self._free(workers):
+        if not self.trainer.waiting or not workers or not self.state.board.free >= self._trainpool:
             return
-        missing = self.feeder.missing()
-        if missing:
+        missing = self.feeder.missing_sequences(held=False)
+        if missing.num_groups:
             self._consider(self._rollout_opportunity(cause, missing, len(workers)), workers)
 
     def after_feeding(self, cause: str) -> None:
@@ -59,33 +61,36 @@ class Scheduler:
         queue = self.trainer.queue
         if queue is None or not queue.num_queued:
             return
-        workers = tuple(w for w in self.state.cluster.topology.auxiliary_trainers if self._lendable(w))
+        workers = self._lendable()
         if workers:
             self._consider(self._train_opportunity(cause, len(workers)), workers)
 
     # -- what is idle ------------------------------------------------------------------------------------------------
 
-    def _free(self, workers: tuple[Worker, ...]) -> bool:
-        board = self.state.board
-        devices = [device for worker in workers for device in worker.devices]
-        return all(board.owner(d) is None and board.activity(d) is Activity.IDLE for d in devices)
+    def _lendable(self) -> tuple[Worker, ...]:
+        """Auxiliary trainers on whose devices all primaries are idle, up to date, and have nothing to start."""
+        free, feeder = self.state.board.free, self.feeder
+        has_work: dict[int, bool] = {}
 
-    def _lendable(self, worker: Worker) -> bool:
-        """Whether all primaries on the worker's devices are idle, up to date, and have nothing to start."""
-        if not self._free((worker,)):
-            return False
-        homes = self._homes[worker]
-        return all(r.idle and r.served == self.feeder.due_version(r) and not self.feeder.has_work_for(r) for r in homes)
+        def dry(rollouter: Rollouter) -> bool:
+            served = rollouter.served
+            if not rollouter.idle or served != feeder.due_version(rollouter):
+                return False
+            if served not in has_work:
+                has_work[served] = feeder.has_work_for(rollouter)
+            return not has_work[served]
+
+        return tuple(w for w, homes in self._homes.items() if free.issuperset(w.devices) and all(map(dry, homes)))
 
     # -- opportunities -----------------------------------------------------------------------------------------------
 
-    def _rollout_opportunity(self, cause: str, missing: tuple[MissingGroup, ...], auxiliaries: int) -> Opportunity:
+    def _rollout_opportunity(self, cause: str, missing: MissingSequences, auxiliaries: int) -> Opportunity:
         return self._opportunity(
             Direction.ROLLOUTER_ON_TRAINPOOL,
             cause,
             len(self.feeder.primaries),
             auxiliaries,
-            len(missing),
+            missing.num_groups,
             self._rollout_work(missing),
             self.trainer.last_work,
             float("inf"),
@@ -100,9 +105,8 @@ class Scheduler:
             for x in self.lender.open.values()
             if x.direction is Direction.TRAINER_ON_ROLLPOOL and x.state is LeaseState.SWITCHING_IN
         )
-        size, batch = self.state.settings.group_size, self.state.settings.groups_per_batch
-        coming = tuple(MissingGroup(-1, False, size, (0,) * size) for _ in range(batch))
-        work, primaries = trainer_work(self.trainer.queue.queued), active + switching - borrowed_already
+        coming = MissingSequences.fresh(self.state.settings.groups_per_batch, self.state.settings.group_size)
+        work, primaries = TrainerWork(self.trainer.queue.queued_sizes), active + switching - borrowed_already
         return self._opportunity(
             Direction.TRAINER_ON_ROLLPOOL,
             cause,
@@ -124,13 +128,11 @@ class Scheduler:
         publish = seconds["optimizer_step"]["mean"] + seconds["export_weights"]["mean"]
         return self.trainer.primary.busy_seconds + model.predict(work, replicas) + publish
 
-    def _rollout_work(self, missing: tuple[MissingGroup, ...]) -> RolloutWork:
-        generated = [tokens for group in missing for tokens in group.generated_tokens]
-        resident = [group.running for group in missing for _ in group.generated_tokens]
+    def _rollout_work(self, missing: MissingSequences) -> RolloutWork:
         if not self._prompt_tokens:
             self._prompt_tokens = float(self.state.cluster.prompt(0).num_tokens)
         slots = min(self.state.cluster.max_num_seqs, self.feeder.max_groups * self.state.settings.group_size)
-        return self.state.estimates.rollout_work(generated, self._prompt_tokens, resident, slots)
+        return self.state.estimates.rollout_work(missing.generated, self._prompt_tokens, missing.resident, slots)
 
     def _opportunity(
         self,
@@ -230,8 +232,8 @@ class Scheduler:
     def _remaining(self, lease: Lease, cause: str) -> Opportunity | None:
         """What is still missing, as an opportunity of the lease's direction."""
         if lease.direction is Direction.ROLLOUTER_ON_TRAINPOOL:
-            missing = self.feeder.missing(held=True)
-            return self._rollout_opportunity(cause, missing, len(lease.workers)) if missing else None
+            missing = self.feeder.missing_sequences(held=True)
+            return self._rollout_opportunity(cause, missing, len(lease.workers)) if missing.num_groups else None
         queue = self.trainer.queue
         if queue is None or not queue.num_queued:
             return None
@@ -255,7 +257,7 @@ def decision_row(
         "auxiliary_replicas": opportunity.auxiliary_replicas,
         "missing_groups": opportunity.missing_groups,
         "rollout_work": asdict(opportunity.rollout_work),
-        "trainer_work": {"chunks": [[str(s), n] for s, n in work.chunks], "comm_bytes": work.comm_bytes},
+        "trainer_work": {"chunks": work.chunks, "comm_bytes": work.comm_bytes},
         "chunk_seconds_running": opportunity.chunk_seconds_running,
         "lender_wait_seconds": wait if isfinite(wait) else str(wait),
         "lender_replicas": opportunity.lender_replicas,

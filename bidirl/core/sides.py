@@ -79,11 +79,11 @@ class Side:
         self._actor_chunks.clear()
 
     def _ask(self, queue: ChunkQueue, others: list[Side], overhead_seconds: float) -> int:
-        queued = queue.queued
+        queued = queue.queued_sizes
         if not queued:
             return 0
         view = PullView(
-            trainer_work(queued),
+            TrainerWork(queued),
             self.primary,
             len(self.workers),
             sum(len(side.workers) for side in others),

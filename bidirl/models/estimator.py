@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bidirl.core.chunks import SubStage
 from bidirl.core.interfaces import StageModel
 from bidirl.core.topology import Direction
@@ -82,7 +85,7 @@ class Estimator:
         return self.switch_costs.measured(direction)
 
     def rollout_work(
-        self, generated: Sequence[int], prompt_tokens: float, resident: Sequence[bool], max_num_seqs: int
+        self, generated: NDArray[np.int64], prompt_tokens: float, resident: NDArray[np.bool_], max_num_seqs: int
     ) -> RolloutWork:
         """Work left in unfinished sequences with these many response tokens each."""
         return self.lengths.rollout_work(generated, prompt_tokens, resident, max_num_seqs)

@@ -27,7 +27,8 @@ class Distribution:
 
     def mean(self) -> float:
         """Expected value."""
-        return float(np.diff(self.cumulative, prepend=0.0) @ self.values)
+        steps = self.cumulative[1:] - self.cumulative[:-1]
+        return float(self.cumulative[0] * self.values[0] + steps @ self.values[1:])
 
     def at(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
         """Probability of at most each point."""
@@ -132,9 +133,9 @@ class LengthStats:
 
     def rollout_work(
         self,
-        generated: Sequence[int],
-        prompt_tokens: Sequence[int] | float,
-        resident: Sequence[bool] | bool,
+        generated: NDArray[np.int64] | Sequence[int],
+        prompt_tokens: NDArray[np.int64] | Sequence[int] | float,
+        resident: NDArray[np.bool_] | Sequence[bool] | bool,
         max_num_seqs: int,
     ) -> RolloutWork:
         """Work that is left in unfinished sequences.

@@ -71,8 +71,8 @@ class TrainerModel(StageModel[TrainerWork, TrainerWork]):
     """
 
     overlap_norm: float = 1.0
-    _cached_chunks: Chunks | None = None
-    _cached_costs: list[float]
+    _cached_chunks: Chunks = ()
+    _cached_costs: Sequence[float] = ()
 
     @abstractmethod
     def chunk_costs(self, chunks: Chunks) -> list[float]:
@@ -82,14 +82,20 @@ class TrainerModel(StageModel[TrainerWork, TrainerWork]):
     def comm_seconds(self, num_bytes: float) -> float:
         """α_comm + β_comm · bytes; 0 for no bytes."""
 
-    def _costs(self, chunks: Chunks) -> list[float]:
-        if chunks is not self._cached_chunks:
-            self._cached_costs = self.chunk_costs(chunks)
-            self._cached_chunks = chunks
+    def _costs(self, chunks: Chunks) -> Sequence[float]:
+        """Costs of the chunks; those of a head or a tail of the last list are known (policies try many cuts of one)."""
+        count, known, costs = len(chunks), self._cached_chunks, self._cached_costs
+        if chunks is known:
+            return costs
+        if count and known[:count] == chunks:
+            return costs[:count]
+        if count and known[-count:] == chunks:
+            return costs[-count:]
+        self._cached_chunks, self._cached_costs = chunks, self.chunk_costs(chunks)
         return self._cached_costs
 
     def _forget_costs(self) -> None:
-        self._cached_chunks = None
+        self._cached_chunks, self._cached_costs = (), ()
 
     def predict(self, work: TrainerWork, replicas: int) -> float:
         """Seconds of the slowest replica; ``inf`` with no replica and some work, 0 with no work."""

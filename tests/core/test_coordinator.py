@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidirl.core.errors import BidirlError, PolicyError
+from bidirl.core.feeding import Feeder
 from bidirl.core.interfaces import AdmissionPolicy
 from bidirl.core.job import JobSettings
 from bidirl.core.opportunity import Decision, Opportunity
@@ -49,6 +51,32 @@ def test_invariants_hold_under_random_policies(
     world = timings(rollout=balance, switch=switch)
     summary, recorded = simulate(job, policy, build_topology(*pool), world=world, success_probability=probability)
     check_invariants(job, summary, recorded, sum(pool))
+
+
+@pytest.mark.parametrize("consumption", ["pinned", "first_ready"])
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_what_is_missing_is_the_same_as_groups_and_as_arrays(
+    monkeypatch: pytest.MonkeyPatch, consumption: Literal["pinned", "first_ready"], staleness: int
+) -> None:
+    """On every event: the table that opportunities sum up says what the groups themselves say."""
+    seen, on_event = [], Feeder.on_event
+
+    def compare(feeder: Feeder, cause: str) -> None:
+        on_event(feeder, cause)
+        groups, arrays = feeder.missing(), feeder.missing_sequences(held=False)
+        tokens = [tokens for group in groups for tokens in group.generated_tokens]
+        assert arrays.num_groups == len(groups)
+        assert arrays.generated.tolist() == tokens
+        assert arrays.resident.tolist() == [group.running for group in groups for _ in group.generated_tokens]
+        assert feeder.missing_sequences(held=True).num_groups >= len(groups)
+        seen.append(any(tokens))
+
+    monkeypatch.setattr(Feeder, "on_event", compare)
+    job = JobSettings(
+        num_steps=6, groups_per_batch=8, group_size=3, staleness=staleness, consumption=consumption, probe_switches=0
+    )
+    simulate(job, RandomPolicy(seed=1, revoke=0.5), build_topology(2, 1))
+    assert any(seen)
 
 
 @given(st.sampled_from([0, 1, 2]), st.integers(0, 999), pools.filter(lambda pool: pool[0] > 0))

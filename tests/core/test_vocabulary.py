@@ -82,6 +82,10 @@ def test_chunks_finish_once_and_merge_in_order(random: Random) -> None:
             queue.requeue(chosen)
         else:
             queue.finish(ChunkResult(chosen, payload=chosen))
+        queued = [chunk for chunk in queue.chunks if queue.state(chunk.chunk_id) is ChunkState.QUEUED]
+        assert list(queue.queued) == queued
+        assert queue.queued_sizes == tuple((chunk.sub_stage, chunk.num_tokens) for chunk in queued)
+        assert queue.num_queued == len(queued)
     assert [result.chunk_id for result in queue.merged()] == list(range(10))
 
 
@@ -150,6 +154,24 @@ def test_a_device_has_one_owner() -> None:
         board.grant([0], 2)
     with pytest.raises(InvariantError, match="belongs to lease 1"):
         board.set([0], Activity.TRAIN)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["grant", "give_back", *Activity])), max_size=40))
+def test_the_board_keeps_track_of_what_is_free_and_what_is_lent(changes: list[tuple[int, str]]) -> None:
+    """After any changes, refused ones among them: free is idle at home, lent is owned by a lease."""
+    board = DeviceBoard(range(3), lambda: 0.0, lambda *row: None)
+    for device, change in changes:
+        try:
+            if change == "grant":
+                board.grant([device], device)
+            elif change == "give_back":
+                board.give_back([device], device)
+            else:
+                board.set([device], Activity(change), lease_id=board.owner(device))
+        except InvariantError:
+            pass
+        assert board.lent == {d for d in range(3) if board.owner(d) is not None}
+        assert board.free == {d for d in range(3) if board.owner(d) is None and board.activity(d) is Activity.IDLE}
 
 
 def test_a_lease_moves_only_along_its_diagram() -> None:

@@ -34,6 +34,18 @@ def usage(rng: np.random.Generator) -> RolloutUsage:
     return RolloutUsage(300 * sequences, steps, decoded, decoded * float(rng.integers(300, 1500)))
 
 
+@given(st.lists(st.integers(1, 5000), min_size=2, max_size=12), st.data())
+def test_costs_of_a_cut_of_the_last_list_are_those_of_the_cut(sizes: list[int], data: st.DataObject) -> None:
+    """Heads, tails, middles and other lists, in any order, before and after an observation."""
+    model, chunks = CalibratedTrainerModel(), tuple((SubStage.ACTOR_UPDATE, size) for size in sizes)
+    for _ in range(6):
+        begin = data.draw(st.integers(0, len(chunks)))
+        cut = chunks[begin : data.draw(st.integers(begin, len(chunks)))]
+        assert model.predict(TrainerWork(cut), 1) == pytest.approx(sum(model.chunk_costs(cut)))
+        if data.draw(st.booleans()):
+            model.observe(TrainerWork(cut), float(sum(size for _, size in cut)))
+
+
 def test_rollout_model_learns_to_its_noise() -> None:
     rng, model, errors = np.random.default_rng(0), CalibratedRolloutModel(), []
     for _ in range(80):

@@ -1,4 +1,4 @@
-"""Reading a decision log back: rows, and the opportunities that the policy saw."""
+"""The decision log: written with each list of chunks once, read back as rows and as what the policy saw."""
 
 from __future__ import annotations
 
@@ -14,6 +14,51 @@ from bidirl.core.opportunity import LeaseHistory, Opportunity
 from bidirl.core.scheduler import DECISION_SCHEMA
 from bidirl.core.topology import Direction
 from bidirl.core.work import RolloutUsage, RolloutWork, SwitchCost, TrainerWork
+from bidirl.runtime.outputs.jsonl import RowWriter
+
+
+class DecisionWriter(RowWriter):
+    """A row whose chunks end like those of an earlier row names that row instead of listing them.
+
+    ``trainer_work`` is then ``{"chunks_of": opportunity_id, "skip": n, …}``: the chunks of that row without the first
+    n. A queue shrinks from its head, so a batch is listed about once, not once per decision.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._listed: tuple[int, tuple[Any, ...]] = (-1, ())
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Append one decision row."""
+        work = row.get("trainer_work", {})
+        chunks = work.get("chunks", ())
+        listed_by, listed = self._listed
+        skip = len(listed) - len(chunks)
+        if chunks and skip >= 0 and listed[skip:] == chunks:
+            known = {"chunks_of": listed_by, "skip": skip}
+            row = {**row, "trainer_work": {**known, **{k: v for k, v in work.items() if k != "chunks"}}}
+        elif chunks:
+            self._listed = (row["opportunity_id"], chunks)
+        super().write(row)
+
+
+def _list_chunks(row: dict[str, Any], listed: dict[int, list[Any]]) -> None:
+    """Put the chunks themselves where the row names the row that lists them.
+
+    Raises:
+        ValueError: if no such row came before.
+    """
+    work = row.get("trainer_work")
+    if not isinstance(work, dict):
+        return
+    if "chunks_of" in work:
+        source, skip = work.pop("chunks_of"), work.pop("skip", None)
+        if type(source) is not int or source not in listed or type(skip) is not int or skip < 0:
+            raise ValueError(f"has the chunks of decision {source!r} without the first {skip!r}, which is none before")
+        work["chunks"] = listed[source][skip:]
+    elif work.get("chunks"):
+        listed.clear()
+        listed[row["opportunity_id"]] = work["chunks"]
 
 
 def read_decisions(path: Path) -> tuple[list[dict[str, Any]], str | None]:
@@ -27,6 +72,7 @@ def read_decisions(path: Path) -> tuple[list[dict[str, Any]], str | None]:
     except OSError as error:
         raise ConfigError(f"decision log {path} cannot be read: {error.strerror}") from None
     rows: list[dict[str, Any]] = []
+    listed: dict[int, list[Any]] = {}
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
@@ -41,6 +87,10 @@ def read_decisions(path: Path) -> tuple[list[dict[str, Any]], str | None]:
                 f"{path}:{number} {has}, this bidirl reads {DECISION_SCHEMA}: replay it with the bidirl that wrote it "
                 "(provenance.json names its commit), or run the job again"
             )
+        try:
+            _list_chunks(row, listed)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"{path}:{number} {error}") from None
         rows.append(row)
     return rows, None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bidirl.core.records import Recorder, Row
 from bidirl.core.topology import Topology
+from bidirl.runtime.outputs.decision_log import DecisionWriter
 from bidirl.runtime.outputs.jsonl import RowWriter, write_atomically
 from bidirl.runtime.outputs.trace import TraceWriter
 
@@ -17,7 +18,7 @@ class FileRecorder(Recorder):
     def __init__(self, directory: Path, topology: Topology, world: str) -> None:
         self.directory = directory
         self._metrics = RowWriter(directory / "metrics.jsonl")
-        self._decisions = RowWriter(directory / "decisions.jsonl")
+        self._decisions = DecisionWriter(directory / "decisions.jsonl")
         self._ledger = RowWriter(directory / "ledger.jsonl")
         self._leases = RowWriter(directory / "leases.jsonl")
         self._trace = TraceWriter(directory / "trace.json", topology, world)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,7 +38,11 @@ def plain(value: Any) -> Any:
 
 def dumps(value: Any, indent: int | None = None) -> str:
     """``value`` as strict JSON text."""
-    return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    write = partial(json.dumps, indent=indent, ensure_ascii=False, allow_nan=False)
+    try:
+        return write(value, default=plain)
+    except (TypeError, ValueError):  # a number that JSON lacks, or a key that is no string: rare, so tried last
+        return write(plain(value))
 
 
 def write_atomically(path: Path, value: Any) -> None:

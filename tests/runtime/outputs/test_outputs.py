@@ -2,15 +2,22 @@ import json
 import math
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
+from bidirl.core.chunks import SubStage
 from bidirl.core.errors import ConfigError
+from bidirl.core.scheduler import DECISION_SCHEMA
 from bidirl.core.topology import build_topology
 from bidirl.runtime.outputs import FileRecorder, ProgressRecorder, make_run_directory, plot_timeline, read_summary
 from bidirl.runtime.outputs.compare import COLUMNS, comparison_row, comparison_table
+from bidirl.runtime.outputs.decision_log import DecisionWriter, read_decisions
 from bidirl.runtime.outputs.jsonl import dumps, read_rows
 from bidirl.runtime.outputs.trace import read_trace
 
@@ -58,6 +65,41 @@ def test_a_closed_trace_is_strict_json_with_one_lane_per_device(tmp_path: Path) 
 def test_a_cut_off_row_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a": ')
     assert read_rows(tmp_path / "rows.jsonl") == [{"a": 1}]
+
+
+sizes = st.tuples(st.sampled_from(list(SubStage)), st.integers(1, 9))
+
+
+@given(st.lists(st.tuples(st.lists(sizes, max_size=6), st.integers(0, 6)), max_size=12))
+def test_chunks_are_listed_once_and_read_back_where_they_were(batches: list[tuple[list[Any], int]]) -> None:
+    """Queues that shrink from the head, begin anew, are asked about twice, or are empty."""
+    works = [tuple(chunks[skip:]) for chunks, most in batches for skip in range(min(most, len(chunks)) + 1)]
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "decisions.jsonl"
+        writer = DecisionWriter(path)
+        for number, chunks in enumerate(works):
+            work = {"chunks": chunks, "comm_bytes": 0.0}
+            writer.write({"schema": DECISION_SCHEMA, "opportunity_id": number, "trainer_work": work})
+        writer.close()
+        listed = sum('"chunks"' in line and '"chunks": []' not in line for line in path.read_text().splitlines())
+        rows, warning = read_decisions(path)
+    assert warning is None
+    assert [[tuple(chunk) for chunk in row["trainer_work"]["chunks"]] for row in rows] == [list(w) for w in works]
+    assert listed <= len(batches)
+
+
+@pytest.mark.parametrize("work", [{"chunks_of": 7, "skip": 0}, {"chunks_of": [], "skip": 0}, {"chunks_of": 0}])
+def test_a_row_that_names_chunks_of_no_row_is_refused(tmp_path: Path, work: dict[str, Any]) -> None:
+    log = tmp_path / "decisions.jsonl"
+    rows = ({"chunks": [["actor_update", 3]]}, work)
+    log.write_text(
+        "".join(
+            json.dumps({"schema": DECISION_SCHEMA, "opportunity_id": i, "trainer_work": row}) + "\n"
+            for i, row in enumerate(rows)
+        )
+    )
+    with pytest.raises(ConfigError, match=r"jsonl:2 has the chunks of decision"):
+        read_decisions(log)
 
 
 def test_an_existing_run_is_never_overwritten(tmp_path: Path) -> None:
