@@ -24,7 +24,7 @@ from bidirl.runtime.sim.virtual_time import run_virtual
 def real_cluster(config: Config) -> Cluster:
     """Ray, vLLM and DeepSpeed. Nothing starts here."""
     from bidirl.runtime.ray.cluster import RayCluster
-    from bidirl.runtime.ray.scoring import TokenTask
+    from bidirl.runtime.ray.token_task import TokenTask
 
     task = TokenTask(config.task, config.ray)
     return RayCluster(config.envelope.topology(), config.ray, config.learning, task)

@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bidirl.core.chunks import Chunk, ChunkResult, SubStage
 from bidirl.core.cluster import BatchInfo, ChunkReport, Cluster, RolloutReport
 from bidirl.core.errors import ConfigError, GradientsLost, InvariantError, SwitchError, WorkerError
-from bidirl.core.groups import Group, Prompt, Sample
+from bidirl.core.groups import Group, Prompt
 from bidirl.core.topology import Role, Topology, Worker
 from bidirl.runtime.learning import GrpoConfig, prepare_batch, step_metrics
 from bidirl.runtime.ray.config import RayConfig
@@ -20,19 +20,8 @@ from bidirl.runtime.ray.fleet import Fleet
 from bidirl.runtime.ray.handles import gather_or_cancel
 from bidirl.runtime.ray.hot_switch import check_hardware
 from bidirl.runtime.ray.learner_files import read_counts, read_weights, write_weights
+from bidirl.runtime.ray.rewards import PromptSource, score
 from bidirl.runtime.ray.weights import Weights
-
-
-class PromptSource(Protocol):
-    """What the cluster needs of a task."""
-
-    def prompt(self, group_id: int) -> Prompt:
-        """The prompt at a position of the data stream, with token ids."""
-        ...
-
-    def reward(self, prompt: Prompt, token_ids: Any) -> float:
-        """Score one response; ``token_ids`` holds its tokens, shape ``(num_tokens,)``, int32."""
-        ...
 
 
 class RayCluster(Cluster):
@@ -136,7 +125,7 @@ class RayCluster(Cluster):
             raise
         finally:
             del self._generating[key]
-        scored = await asyncio.to_thread(self._score, report.group)
+        scored = await score(self._task, report.group, self._config.reward_timeout_seconds)
         overhead_seconds = max(0.0, time.monotonic() - began - seconds)
         scored_report: RolloutReport = replace(report, group=scored, overhead_seconds=overhead_seconds)
         return scored_report
@@ -146,17 +135,6 @@ class RayCluster(Cluster):
         found = [self._generating.get((worker, group_id)) for group_id in group_ids]
         if call_ids := [call_id for call_id in found if call_id is not None]:
             await self._fleet[worker].call("interrupt", call_ids)
-
-    def _score(self, group: Group) -> Group:
-        samples: list[Sample] = []
-        for index, sample in enumerate(group.samples):
-            if sample.finished and sample.reward is None:
-                try:
-                    sample = replace(sample, reward=float(self._task.reward(group.prompt, sample.token_ids)))
-                except Exception as error:
-                    return replace(group, error=f"the reward of sample {index} raised {type(error).__name__}: {error}")
-            samples.append(sample)
-        return replace(group, samples=tuple(samples))
 
     # -- training ----------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ class RayConfig:
             nats; ``None`` allows 0.001 between float32 engines and 0.25 elsewhere.
         worker_start_timeout_seconds: limit on starting all workers.
         verb_timeout_seconds: limit on any other verb.
+        reward_timeout_seconds: limit on the rewards of one group; a group that takes longer is dropped.
         seed: of sampling.
     """
 
@@ -70,6 +71,7 @@ class RayConfig:
     probe_tolerance: float | None = None
     worker_start_timeout_seconds: float = 180.0
     verb_timeout_seconds: float = 600.0
+    reward_timeout_seconds: float = 120.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -90,7 +92,7 @@ class RayConfig:
                 raise ConfigError(f"{key}: {getattr(self, key)!r} is not known; use one of {_listed(choices)}")
         positive = (
             "cores_per_device max_model_len max_response_tokens max_num_seqs kv_cache_gib learning_rate adam_epsilon "
-            "object_store_gib worker_start_timeout_seconds verb_timeout_seconds"
+            "object_store_gib worker_start_timeout_seconds verb_timeout_seconds reward_timeout_seconds"
         )
         for key in positive.split():
             _require(self, key, 0 < getattr(self, key) < math.inf, "positive")

@@ -48,7 +48,8 @@ class WorkerHandle:
         limit = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         name = self.worker.name
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(reference.future()), limit)
+            async with asyncio.timeout(limit):  # not wait_for, which swallows a cancellation that meets the answer
+                return await asyncio.wrap_future(reference.future())
         except TimeoutError:
             raise self._failure(f"{name} did not finish {what} within {limit:g} s") from None
         except ray.exceptions.RayActorError as error:

@@ -101,7 +101,8 @@ class RolloutEngine:
             # vLLM ignores an abort of a request that it is still registering, so ask again until all have returned.
             await self._engine.abort([request_id for call in calls for request_id in sorted(call.request_ids)])
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(ended), _ABORT_AGAIN_SECONDS)
+                async with asyncio.timeout(_ABORT_AGAIN_SECONDS):
+                    await asyncio.shield(ended)
 
     async def load_weights(self, weights: Weights) -> int:
         """Replace the weights and confirm their version by the probe. Groups still running are interrupted first.
